@@ -1,0 +1,90 @@
+"""``lineup audit verify`` and ``lineup audit export``: the append-only record of every decision and refusal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from lineup_hostshell.cli.failure import CommandFailure
+from lineup_hostshell.cli.group import ExampleGroup, command, home_option, json_option
+from lineup_hostshell.cli.output import print_json, print_json_line
+
+_PAGE_ROWS = 1000
+
+
+@click.group("audit", cls=ExampleGroup, examples=("lineup audit verify", "lineup audit export > audit.jsonl"))
+def audit() -> None:
+    """Check the audit's hash chain, or export it."""
+
+
+class _Pages:
+    """Reads page by page up to the head that the first page names, so that a busy Runtime is no endless read."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.head: Any = None
+
+    def rows(self, after: int) -> Iterator[dict[str, Any]]:
+        from lineup_hostshell.cli.link import open_link, translated
+        from lineup_protocol.errors import LineUpError
+
+        try:
+            with open_link(self.home) as link:
+                while True:
+                    page = link.query("audit.page", {"after": after, "limit": _PAGE_ROWS})
+                    self.head = page.get("head") if self.head is None else self.head
+                    end = self.head.get("seq") if isinstance(self.head, dict) else None
+                    for row in page["rows"]:
+                        if isinstance(end, int) and row["seq"] > end:
+                            return
+                        yield row
+                        after = row["seq"]
+                    if not page["rows"] or after == end:
+                        return
+        except LineUpError as error:
+            raise translated(error, self.home) from error
+
+
+@command("verify", "lineup audit verify", "lineup audit verify --json")
+@home_option
+@json_option
+def verify(home: Path, as_json: bool) -> int:
+    """Recompute the whole hash chain; name the first changed, removed or reordered row."""
+    from lineup_hostshell.cli.audit_chain import ChainCheck
+
+    pages = _Pages(home)
+    check = ChainCheck()
+    for row in pages.rows(0):
+        check.take(row)
+        if check.broken is not None:
+            break
+    check.end(pages.head)
+    if as_json:
+        broken = None if check.broken is None else {"seq": check.broken.seq, "reason": check.broken.reason}
+        print_json({"ok": broken is None, "rows": check.rows, "hash": check.hash, "broken": broken})
+        return 0 if broken is None else 1
+    if check.broken is not None:
+        raise CommandFailure(
+            f"the audit is broken at row {check.broken.seq}: {check.broken.reason}",
+            f"the {check.rows} rows before it are intact; keep the home as it is and compare it with a backup",
+        )
+    click.echo(f"The audit is intact: {check.rows} rows, head {check.hash}.")
+    return 0
+
+
+@command("export", "lineup audit export > audit.jsonl", "lineup audit export --after 1000")
+@home_option
+@click.option(
+    "--after", type=click.IntRange(0), default=0, show_default=True, metavar="SEQ", help="Only rows after this one."
+)
+def export(home: Path, after: int) -> None:
+    """Print every row as one line of JSON."""
+    for row in _Pages(home).rows(after):
+        print_json_line(row)
+
+
+audit.add_command(verify)
+audit.add_command(export)

@@ -1,0 +1,93 @@
+"""``lineup logs``: the structured logs of the Runtime and its workers, with or without a daemon."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from lineup_hostshell.cli.failure import CommandFailure
+from lineup_hostshell.cli.group import command, home_option, json_option
+from lineup_hostshell.cli.log_files import Follower, LogLine, log_files, read_last
+from lineup_hostshell.cli.output import local_time, print_json_line, safe_line, to_json, wall_ms
+
+_LINES_DEFAULT = 200
+_SHOWN_FIRST = (
+    "at",
+    "timestamp",
+    "time",
+    "level",
+    "logger",
+    "app_scope",
+    "app",
+    "instance_id",
+    "stream",
+    "event",
+    "message",
+    "msg",
+)
+_LEVEL_COLOURS = {"warning": "yellow", "error": "red", "critical": "red", "debug": "bright_black"}
+
+
+@command("logs", "lineup logs", "lineup logs -f --app task-dashboard")
+@home_option
+@json_option
+@click.option("-f", "--follow", is_flag=True, help="Go on with what is written from now on; Ctrl-C ends it.")
+@click.option("--app", "app_scope", metavar="SCOPE", help="Only what belongs to this MiniApp, its own output included.")
+@click.option(
+    "-n",
+    "--lines",
+    "count",
+    type=click.IntRange(0, 1_000_000),
+    default=_LINES_DEFAULT,
+    show_default=True,
+    metavar="N",
+    help="How many of the last entries to begin with.",
+)
+def logs(home: Path, as_json: bool, follow: bool, app_scope: str | None, count: int) -> None:
+    """Print the logs, the workers' stdout and stderr included."""
+    if not follow and not log_files(home):
+        raise CommandFailure(
+            f"there are no logs in {home / 'logs'}", "a Runtime writes them from its first `lineup up` on"
+        )
+    follower = Follower(home, app_scope=app_scope) if follow else None
+    for line in read_last(home, count, app_scope=app_scope) if count else ():
+        _print(line, as_json=as_json)
+    if follower is None:
+        return
+    try:
+        for line in follower.lines():
+            _print(line, as_json=as_json)
+    except KeyboardInterrupt:
+        pass
+    finally:
+        follower.close()
+
+
+def _print(line: LogLine, *, as_json: bool) -> None:
+    if as_json:
+        print_json_line(line.fields)
+    else:
+        click.echo(render(line))
+
+
+def render(line: LogLine) -> str:
+    """``time level source: event key=value …`` in one line, every byte of it harmless to a terminal."""
+    fields = line.fields
+    at = line.at
+    clock = local_time(at) if wall_ms(at) is not None else safe_line(at) or " " * 19
+    level = str(fields.get("level") or "info").lower()
+    source = fields.get("app_scope") or fields.get("app") or fields.get("logger") or line.source.partition(".")[0]
+    if fields.get("instance_id"):
+        source = f"{source}/{fields['instance_id']}"
+    if fields.get("stream"):
+        source = f"{source} {fields['stream']}"
+    event = fields.get("event") or fields.get("message") or fields.get("msg") or ""
+    rest = " ".join(f"{name}={_value(value)}" for name, value in fields.items() if name not in _SHOWN_FIRST)
+    tag = click.style(f"{safe_line(level):<7}", fg=_LEVEL_COLOURS.get(level))
+    return f"{clock} {tag} {safe_line(source)}: {safe_line(event)}" + (f"  {safe_line(rest)}" if rest else "")
+
+
+def _value(value: object) -> str:
+    text = value if isinstance(value, str) else to_json(value, indent=None)
+    return to_json(text) if " " in text and isinstance(value, str) else text

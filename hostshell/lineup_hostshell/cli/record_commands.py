@@ -1,0 +1,168 @@
+"""``lineup calls``, ``story``, ``interactions`` and ``answer``: look at records, and answer an open question."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from lineup_hostshell.cli.failure import CommandFailure
+from lineup_hostshell.cli.group import command, home_option, json_option
+from lineup_hostshell.cli.output import ago, print_json, print_table, safe_line, to_json
+
+CALL_STATES = (
+    "received", "routing", "waiting_for_app", "running", "submitted",
+    "completed", "failed", "cancelled", "expired", "rejected",
+)  # fmt: skip
+_LIMIT_DEFAULT = 50
+_SUMMARY_LENGTH_MAX = 60
+
+
+@command("calls", "lineup calls", "lineup calls --state running --json")
+@home_option
+@json_option
+@click.option(
+    "--state", type=click.Choice(["open", *CALL_STATES]), help="Only calls in this state; `open` means not final."
+)
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 10_000),
+    default=_LIMIT_DEFAULT,
+    show_default=True,
+    metavar="N",
+    help="At most N, the newest first.",
+)
+def calls(home: Path, as_json: bool, state: str | None, limit: int) -> None:
+    """List tool calls, the newest first."""
+    from lineup_hostshell.cli.link import ask
+
+    args: dict[str, Any] = {"limit": limit}
+    if state is not None:
+        args["state"] = state
+    records = ask(home, "calls", args)["calls"]
+    if as_json:
+        print_json(records)
+        return
+    print_table(
+        ("call", "tool", "agent", "status", "progress", "made"),
+        [
+            (
+                record.get("call_id"),
+                record.get("tool_id"),
+                record.get("agent_id"),
+                record.get("status"),
+                _percent(record.get("progress")),
+                ago(record.get("created_at")),
+            )
+            for record in records
+        ],
+        empty="No call matches." if state else "No tool has been called yet. `lineup tools` lists them.",
+    )
+
+
+def _percent(progress: Any) -> str:
+    return f"{progress:.0%}" if isinstance(progress, int | float) and not isinstance(progress, bool) else ""
+
+
+@command("story", "lineup story c-1", "lineup story c-1 --json")
+@home_option
+@json_option
+@click.argument("object_id", metavar="ID")
+def story(home: Path, as_json: bool, object_id: str) -> None:
+    """Tell the whole causal chain of one call, interaction, operation or instance."""
+    from lineup_hostshell.cli.link import ask
+    from lineup_hostshell.cli.story_view import language, story_lines
+
+    entries = ask(home, "story", {"id": object_id})["entries"]
+    if as_json:
+        print_json(entries)
+        return
+    if not entries:
+        raise CommandFailure(f"nothing is known of {object_id!r}", "`lineup calls` and `lineup status` list the ids")
+    for line in story_lines(entries, about=object_id, lang=language()):
+        click.echo(line)
+
+
+@command("interactions", "lineup interactions", "lineup interactions --state completed --json")
+@home_option
+@json_option
+@click.option(
+    "--state",
+    type=click.Choice(
+        ["open", "pending", "presented", "submitted", "completed", "cancelled", "expired", "failed", "all"]
+    ),
+    default="open",
+    show_default=True,
+    help="Which ones.",
+)
+def interactions(home: Path, as_json: bool, state: str) -> None:
+    """List the questions that wait for a person."""
+    from lineup_hostshell.cli.link import ask
+
+    answer = ask(home, "interactions", {} if state == "open" else {"state": "all"})
+    records = [record for record in answer["interactions"] if state in ("open", "all", record.get("status"))]
+    if as_json:
+        print_json(records)
+        return
+    print_table(
+        ("interaction", "kind", "owner", "status", "asked", "question"),
+        [
+            (
+                record.get("interaction_id"),
+                record.get("kind"),
+                _owner(record),
+                record.get("status"),
+                ago(record.get("created_at")),
+                _question(record.get("request")),
+            )
+            for record in records
+        ],
+        empty="No question is open." if state == "open" else "No interaction matches.",
+    )
+    if records and state == "open":
+        click.echo("\nAnswer one with `lineup answer INTERACTION_ID JSON`.")
+
+
+def _owner(record: dict[str, Any]) -> str:
+    owner = record.get("owner", record.get("app_scope"))
+    return str(owner.get("app_scope", "")) if isinstance(owner, dict) else str(owner or "")
+
+
+def _question(request: Any) -> str:
+    if not isinstance(request, dict):
+        return ""
+    text = next(
+        (str(request[name]) for name in ("title", "message", "prompt", "text") if request.get(name)),
+        to_json(request, indent=None),
+    )
+    return text if len(text) <= _SUMMARY_LENGTH_MAX else f"{text[: _SUMMARY_LENGTH_MAX - 1]}…"
+
+
+@command(
+    "answer",
+    "lineup answer i-1 '{\"approved\": true}'",
+    'lineup answer i-2 \'{"action_ids": ["later"]}\'',
+    'lineup answer i-3 \'{"values": {"reason": "done by hand"}}\'',
+)
+@home_option
+@json_option
+@click.argument("interaction_id", metavar="INTERACTION_ID")
+@click.argument("result", metavar="JSON")
+def answer(home: Path, as_json: bool, interaction_id: str, result: str) -> None:
+    """Answer an open question without a browser; the first answer stands.
+
+    notice: {"acknowledged": true}; choice: {"action_ids": [...]}; confirm: {"approved": true};
+    input: {"values": {...}}.
+    """
+    from lineup_hostshell.cli.json_argument import read_argument
+    from lineup_hostshell.cli.link import act
+
+    value = read_argument(result, name="the answer")
+    if not isinstance(value, dict):
+        raise CommandFailure("the answer must be a JSON object", "`lineup answer --help` shows the form for each kind")
+    detail = act(home, "interaction.answer", {"interaction_id": interaction_id, "result": value})
+    if as_json:
+        print_json(detail)
+    else:
+        click.echo(safe_line(f"{interaction_id} is answered."))

@@ -1,0 +1,231 @@
+"""``lineup up`` and ``lineup down``: start and stop the one daemon of a home.
+
+Owns the processes of both commands. The daemon itself decides everything else: whether the home is usable, the port
+free, another Runtime there.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import click
+
+from lineup_hostshell.cli.failure import EXIT_FAILURE, CommandFailure
+from lineup_hostshell.cli.group import command, home_option
+from lineup_hostshell.cli.homes import ProcessHandle, RuntimeInfo, find_runtime, runtime_json
+from lineup_hostshell.cli.output import note, safe_line
+
+READY_WITHIN_S = 60.0  # a large store, a cold disk and a probe of the isolation fit well into it
+STOP_WITHIN_S = 30.0  # the Runtime's own grace for workers is shorter
+TERM_WITHIN_S = 10.0
+_POLL_S = 0.05
+_ERROR_BYTES_MAX = 4096
+
+
+@command("up", "lineup up --demo", "lineup up --port 0 --detach")
+@home_option
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=None,
+    metavar="N",
+    help="Loopback port of the workspace and the agent link; 0 means any free one.",
+)
+@click.option("--detach", is_flag=True, help="Return once it is ready; it goes on in the background.")
+@click.option("--no-web", is_flag=True, help="Without the workspace and the agent link.")
+@click.option("--demo", is_flag=True, help="With the rule-based demo agent, which needs no model and no key.")
+@click.option("--open/--no-open", "open_browser", default=None, help="Show the workspace in the browser when ready.")
+def up(home: Path, port: int | None, detach: bool, no_web: bool, demo: bool, open_browser: bool | None) -> None:
+    """Start the Runtime, in the foreground unless --detach is given."""
+    argv = daemon_argv(home, port=port, no_web=no_web, demo=demo)
+    running = find_runtime(home)
+    if running is not None:
+        raise CommandFailure(
+            f"a Runtime is already running for {home} (pid {running.pid})",
+            "`lineup status` looks at it, `lineup down` stops it",
+        )
+    if open_browser is None:
+        open_browser = _has_desktop() and not no_web
+    if detach:
+        _start_detached(home, argv, open_browser=open_browser)
+    else:
+        _become_daemon(home, argv, open_browser=open_browser)
+
+
+def daemon_argv(home: Path, *, port: int | None, no_web: bool, demo: bool) -> list[str]:
+    argv = [sys.executable, "-m", "lineup_supervisor", "run", "--home", str(home)]
+    if port is not None:
+        argv += ["--port", str(port)]
+    if no_web:
+        argv.append("--no-web")
+    if demo:
+        argv.append("--demo")
+    return argv
+
+
+def _become_daemon(home: Path, argv: list[str], *, open_browser: bool) -> None:
+    """Replace this process by the daemon: pid, signals, exit code and readiness of `lineup up` are the daemon's own."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    _leave_announcer(home, os.getpid(), open_browser=open_browser)
+    os.execv(argv[0], argv)
+
+
+def _leave_announcer(home: Path, daemon_pid: int, *, open_browser: bool) -> None:
+    """Leave a short-lived process that says when the daemon is ready; it is nobody's child, so nobody must reap it."""
+    middle = os.fork()
+    if middle:
+        os.waitpid(middle, 0)
+        return
+    if os.fork():
+        os._exit(0)
+    code = EXIT_FAILURE
+    try:
+        with ProcessHandle(daemon_pid) as daemon:
+            info = wait_ready(home, daemon, timeout_s=READY_WITHIN_S)
+        if info is not None:
+            announce(info, open_browser=open_browser)
+            sys.stdout.flush()
+        code = 0
+    except (KeyboardInterrupt, OSError, CommandFailure):
+        pass  # the daemon has said it already, or the terminal is gone
+    finally:
+        os._exit(code)
+
+
+def wait_ready(home: Path, daemon: ProcessHandle, *, timeout_s: float) -> RuntimeInfo | None:
+    """The Runtime once its runtime.json has appeared; None if the daemon ended first or time is over."""
+    give_up_at = time.monotonic() + timeout_s
+    while time.monotonic() < give_up_at:
+        info = find_runtime(home)
+        if info is not None and info.pid == daemon.pid:
+            return info
+        if daemon.wait_gone(_POLL_S):
+            return None
+    return None
+
+
+def announce(info: RuntimeInfo, *, open_browser: bool) -> None:
+    """Print where the workspace is; a browser that cannot be opened is no failure."""
+    url = info.workspace_url
+    click.echo(f"LineUp Runtime {info.version} is ready (isolation {info.isolation}, pid {info.pid}).")
+    if url:
+        click.echo(f"Workspace: {safe_line(url)}")
+        if open_browser:
+            _open_browser(url)
+
+
+def _open_browser(url: str) -> None:
+    try:
+        click.launch(url)
+    except Exception as problem:
+        note(f"The browser could not be opened ({problem}); open the link above by hand.")
+
+
+def _has_desktop() -> bool:
+    """True if a person sits at this terminal and a browser could show up."""
+    return sys.stdout.isatty() and (
+        sys.platform in ("darwin", "win32") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+    )
+
+
+def _start_detached(home: Path, argv: list[str], *, open_browser: bool) -> None:
+    output = _detached_output(home)
+    with output.open("wb") as stream:
+        child = subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, start_new_session=True, cwd="/"
+        )
+    with ProcessHandle(child.pid) as daemon:
+        info = wait_ready(home, daemon, timeout_s=READY_WITHIN_S)
+        if info is not None:
+            announce(info, open_browser=open_browser)
+            return
+        if not daemon.wait_gone(0):
+            _end(daemon)
+            raise CommandFailure(
+                f"the Runtime was not ready within {READY_WITHIN_S:.0f} s and was stopped",
+                f"`lineup logs` and {output} say how far it came",
+            )
+    code = child.wait()
+    raise CommandFailure(
+        _last_words(output) or f"the Runtime ended with exit code {code} before it was ready",
+        exit_code=code if code > 0 else EXIT_FAILURE,
+    )
+
+
+def _detached_output(home: Path) -> Path:
+    """Where a detached daemon's own stdout and stderr go; a place in the home, made like the daemon would."""
+    try:
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        logs = home / "logs"
+        logs.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise CommandFailure(
+            f"home_unusable: {home} cannot be used: {error.strerror}", "choose another with --home DIR"
+        ) from error
+    return logs / "detached.out"
+
+
+def _last_words(output: Path) -> str:
+    """The one sentence that the daemon left on stderr when it could not start."""
+    data = output.read_bytes()[-_ERROR_BYTES_MAX:]
+    lines = [line.strip() for line in data.decode("utf-8", "replace").splitlines() if line.strip()]
+    return lines[-1].removeprefix("lineup: ").rstrip(".") if lines else ""
+
+
+@command("down", "lineup down")
+@home_option
+def down(home: Path) -> None:
+    """Stop the Runtime of this home and wait until everything is gone."""
+    info = find_runtime(home)
+    if info is None:
+        click.echo(f"No Runtime is running for {home}.")
+        return
+    with ProcessHandle(info.pid) as daemon:
+        if find_runtime(home) is None:  # the handle is on the right process only if it is still there now
+            click.echo("The Runtime had just stopped.")
+            return
+        _ask_to_stop(home, daemon)
+        if not daemon.wait_gone(STOP_WITHIN_S):
+            note(f"The Runtime (pid {info.pid}) did not stop within {STOP_WITHIN_S:.0f} s; ending the process.")
+            _end(daemon)
+    _remove_left_behind(home, info)
+    click.echo("The Runtime has stopped.")
+
+
+def _ask_to_stop(home: Path, daemon: ProcessHandle) -> None:
+    """Ask over the link; one that cannot be asked gets the signal that means the same."""
+    from lineup_hostshell.cli.link import act
+    from lineup_protocol.errors import LineUpError
+
+    try:
+        act(home, "runtime.stop", {})
+    except (LineUpError, CommandFailure) as problem:
+        if not daemon.wait_gone(0):
+            note(f"The Runtime does not answer ({problem}); sending it SIGTERM.")
+            daemon.send(signal.SIGTERM)
+
+
+def _end(daemon: ProcessHandle) -> None:
+    """TERM, then KILL. The workers die with the supervisor."""
+    daemon.send(signal.SIGTERM)
+    if daemon.wait_gone(TERM_WITHIN_S):
+        return
+    daemon.send(signal.SIGKILL)
+    if not daemon.wait_gone(TERM_WITHIN_S):
+        raise CommandFailure(f"process {daemon.pid} cannot be ended", "look at it with your system's tools")
+
+
+def _remove_left_behind(home: Path, info: RuntimeInfo) -> None:
+    """A killed Runtime leaves its runtime.json; remove exactly that one."""
+    path = runtime_json(home)
+    try:
+        if info.boot_id in path.read_text(encoding="utf-8"):
+            path.unlink()
+    except OSError:
+        pass

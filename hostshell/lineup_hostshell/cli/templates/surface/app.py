@@ -1,0 +1,21 @@
+"""My MiniApp: a counter on a page. The page's state is kept by the Runtime, so nothing here has to remember it."""
+
+from lineup_sdk import SDK, MiniApp, SurfaceEvent, ToolCall
+
+app = MiniApp()
+
+
+@app.tool("my-miniapp.count")
+async def count(call: ToolCall, sdk: SDK) -> None:
+    """Show the page. None leaves the call open; ``handed_in`` completes it."""
+    for surface in sdk.surfaces.list():
+        await sdk.surfaces.update(surface.surface_id, {"count": call.input["start"]})
+        return
+    await sdk.surfaces.request_open("surface/index.html", title="My MiniApp", state={"count": call.input["start"]})
+
+
+@app.on_surface_submit
+async def handed_in(event: SurfaceEvent, sdk: SDK) -> None:
+    """The person is done: every call that waits for the number gets it."""
+    for call in sdk.tools.list():
+        await sdk.tools.complete(call.call_id, {"count": event.payload["count"]})

@@ -1,0 +1,312 @@
+"""Every cap that the protocol or the core keeps to, in one place: a named constant, its unit last, and a reason.
+
+The string under each constant is its reason; ``protocol/SPEC.md`` prints this file as a table and a test holds the two
+together. What an operator may tune lives in ``config.toml`` and can only tighten these. Nothing here is computed from
+the machine, so that two runs of one trace meet the same limits.
+"""
+
+from __future__ import annotations
+
+KIB = 1024
+MIB = 1024 * KIB
+SECOND_MS = 1_000
+DAY_MS = 86_400 * SECOND_MS
+
+# --- values on every link -------------------------------------------------------------------------------------------
+
+DEPTH_MAX = 32
+"""containers inside one another, the message included; far above any real payload, far below any parser's stack"""
+
+INTEGER_ABS_MAX = 2**53 - 1
+"""the largest integer that JavaScript, JSON and Python all read as the same number; bigger ones travel as strings"""
+
+ARRAY_LENGTH_MAX = 65_536
+"""items in one array; a header must not be able to reserve more memory than the message is worth"""
+
+MAP_LENGTH_MAX = 65_536
+"""keys in one map; as for arrays"""
+
+KEY_BYTES_MAX = 1_024
+"""bytes of one key; keys are names, not data"""
+
+STRING_BYTES_MAX = 3 * MIB
+"""bytes of one string as UTF-8; a 2 MiB picture in base64 fits"""
+
+NODES_MAX = 262_144
+"""values in one message of a worker; a board of 10,000 elements with 10 fields each fits"""
+
+HOST_NODES_MAX = 1_048_576
+"""values in one message of the host link; a workspace snapshot is the largest"""
+
+# --- messages -------------------------------------------------------------------------------------------------------
+
+WORKER_MESSAGE_BYTES_MAX = 4 * MIB
+"""one message on the worker link, artifacts included; the gate holds one such message per worker in memory"""
+
+HOST_MESSAGE_BYTES_MAX = 32 * MIB
+"""one message on the host link; a full workspace snapshot is the largest"""
+
+AGENT_FRAME_BYTES_MAX = 1 * MIB
+"""one WebSocket frame from an agent; it is also the default of common WebSocket clients"""
+
+INVENTORY_BYTES_MAX = 1 * MIB
+"""one inventory frame; a client with default settings must be able to read it"""
+
+TOOL_INPUT_BYTES_MAX = 512 * KIB
+"""a call's input as canonical JSON; it is stored, audited by digest and delivered again after a crash"""
+
+TOOL_RESULT_BYTES_MAX = 512 * KIB
+"""a call's result as canonical JSON; bigger things are artifacts"""
+
+TEXT_LENGTH_MAX = 65_536
+"""characters of one conversation text; a long chapter, not a file"""
+
+REASON_LENGTH_MAX = 1_024
+"""characters of a reason, title, progress message or failure message"""
+
+DETAIL_BYTES_MAX = 16 * KIB
+"""an error's detail as canonical JSON; what a worker says in it lands in the audit"""
+
+HELLO_VERSIONS_MAX = 16
+"""protocol versions that one hello may offer"""
+
+# --- agent link -----------------------------------------------------------------------------------------------------
+
+IN_FLIGHT_CALLS_PER_AGENT_MAX = 1_024
+"""open calls of one agent; beyond it rate_limited"""
+
+OUTBOX_WINDOW_MESSAGES_MAX = 256
+"""durable messages sent to one agent and not acknowledged; the rest waits in the outbox"""
+
+OUTBOX_MESSAGES_PER_AGENT_MAX = 100_000
+"""kept messages of one agent that does not acknowledge; beyond it that agent's new calls are rate_limited"""
+
+MESSAGE_IDS_PER_AGENT_MAX = 10_000
+"""remembered message_ids of one agent for duplicate detection, the newest kept"""
+
+AGENT_LINKS_MAX = 256
+"""agent WebSockets open at once"""
+
+CONVERSATIONS_MAX = 100_000
+"""conversations of one Runtime"""
+
+# --- worker link ----------------------------------------------------------------------------------------------------
+
+INBOX_WINDOW_MESSAGES_MAX = 64
+"""items sent to one worker and not acknowledged (its credit); the rest waits in the inbox"""
+
+INBOX_MESSAGES_PER_INSTANCE_MAX = 10_000
+"""waiting items of one instance; beyond it rate_limited"""
+
+WORKER_MESSAGES_PER_SECOND_MAX = 2_000
+"""sustained messages of one worker; one worker must not take the Runtime's time from the others"""
+
+WORKER_MESSAGES_BURST_MAX = 4_000
+"""messages of one worker at once"""
+
+WORKER_BYTES_PER_SECOND_MAX = 16 * MIB
+"""sustained bytes of one worker"""
+
+PROGRESS_PER_SECOND_MAX = 50
+"""progress reports of one call that reach the store; the newest replaces older ones"""
+
+CALLS_PER_INSTANCE_MAX = 256
+"""open calls of one instance; beyond it rate_limited"""
+
+INTERACTIONS_PENDING_PER_INSTANCE_MAX = 64
+"""questions of one instance that wait for a person"""
+
+INTERACTION_BYTES_MAX = 64 * KIB
+"""one interaction's request or answer as canonical JSON"""
+
+INTERACTION_ACTIONS_MAX = 64
+"""actions of one choice; a person has to read them"""
+
+INTERACTION_FIELDS_MAX = 32
+"""fields of one input form"""
+
+OPERATIONS_PENDING_MAX = 200_000
+"""deadlines that wait at once in one Runtime"""
+
+OPERATION_DURATION_SECONDS_MAX = 3_660 * 86_400
+"""the longest operation, ten years and some days; its end stays far inside RFC 3339"""
+
+# --- surfaces, state, artifacts -------------------------------------------------------------------------------------
+
+SURFACES_PER_INSTANCE_MAX = 4
+"""open surfaces of one instance"""
+
+SURFACE_STATE_BYTES_MAX = 2 * MIB
+"""one surface's state as canonical JSON; 10,000 drawn elements fit"""
+
+SURFACE_STATE_NODES_MAX = 200_000
+"""values and keys in the states of one instance's surfaces; they travel in one worker message when a worker starts"""
+
+SURFACE_DEPTH_MAX = 24
+"""containers inside one another in a surface's state or payload; the messages that carry them add up to eight"""
+
+SURFACE_PART_BYTES = 4 * KIB
+"""a larger object in a surface's state is kept as rows of its own; what a patch must read beside itself stays below"""
+
+SURFACE_PART_LEVELS_MAX = 8
+"""how deep objects are kept as rows of their own; a row's key has to fit the store"""
+
+SURFACE_EVENT_NAME_LENGTH_MAX = 128
+"""characters of the name of a surface's event"""
+
+SURFACE_PATCH_BYTES_MAX = 512 * KIB
+"""one patch as canonical JSON"""
+
+SURFACE_PAYLOAD_BYTES_MAX = 3 * MIB
+"""one submit or event of a surface; a 2 MiB picture in base64 fits"""
+
+SURFACE_PATCHES_PER_SECOND_MAX = 120
+"""patches of one surface by its MiniApp, and as many patches and events by the page; two per frame of a 60 Hz screen"""
+
+STATE_BYTES_MAX = 1 * MIB
+"""the largest max_bytes that a manifest may ask for its instance snapshot"""
+
+ARTIFACT_BYTES_MAX = 2 * MIB
+"""one artifact; it travels in one worker message, in base64 when it comes from a surface"""
+
+ARTIFACT_TITLE_LENGTH_MAX = 256
+"""characters of an artifact's title"""
+
+NOTIFICATIONS_PER_APP_MAX = 32
+"""notifications of one MiniApp that are kept; the oldest makes room"""
+
+NOTIFICATION_BODY_LENGTH_MAX = 1_024
+"""characters of a notification's text"""
+
+CONSENT_MS_MAX = DAY_MS
+"""how long a request for a person's consent waits; what was meant yesterday is no consent today"""
+
+SESSION_GRANT_MS_MAX = DAY_MS
+"""the longest that a consent for this session lasts, should the Runtime run on for weeks"""
+
+ALWAYS_GRANT_MS_MAX = 365 * DAY_MS
+"""after a year even a standing consent is asked for again"""
+
+DENIED_GRANT_MS = 60 * SECOND_MS
+"""after a refusal by a person the same question is not put again for so long"""
+
+FOCUS_DEPTH_MAX = 64
+"""instances in one conversation's focus stack"""
+
+INSTANCES_PER_CONVERSATION_MAX = 64
+"""live instances of one conversation"""
+
+SNAPSHOT_BYTES_MAX = 16 * MIB
+"""one workspace snapshot; older history is fetched in pages"""
+
+SNAPSHOT_ROWS_MAX = 20_000
+"""rows in one workspace snapshot"""
+
+# --- bundles and manifests ------------------------------------------------------------------------------------------
+
+BUNDLES_MAX = 256
+"""installed bundles"""
+
+TOOLS_PER_BUNDLE_MAX = 64
+"""tools of one bundle; an agent has to read them"""
+
+SURFACES_PER_BUNDLE_MAX = 8
+"""pages that a manifest may declare"""
+
+SCHEMA_BYTES_MAX = 16 * KIB
+"""one schema as canonical JSON; all of an inventory has to fit its frame"""
+
+SCHEMA_DEPTH_MAX = 16
+"""schemas inside one another"""
+
+SCHEMA_PROPERTIES_MAX = 256
+"""properties of one object schema"""
+
+SCHEMA_ENUM_MAX = 256
+"""values of one enum"""
+
+SCHEMA_VALIDATORS_CACHED_MAX = 1_024
+"""compiled validators kept in memory, least recently used dropped"""
+
+MANIFEST_BYTES_MAX = 256 * KIB
+"""miniapp.json"""
+
+MANIFEST_FAULTS_MAX = 100
+"""faults that one refusal lists"""
+
+BUNDLE_BYTES_MAX = 32 * MIB
+"""all files of a bundle together; they are read into memory once"""
+
+BUNDLE_FILES_MAX = 1_000
+"""files and folders of a bundle"""
+
+BUNDLE_PATH_BYTES_MAX = 240
+"""one file's path inside its bundle"""
+
+TOOL_TIMEOUT_MS_MAX = 30 * DAY_MS
+"""the longest timeout_ms that a manifest may ask"""
+
+TOOL_TIMEOUT_MS_DEFAULT = 5 * 60 * SECOND_MS
+"""timeout_ms of a direct, foreground or interactive tool whose manifest names none"""
+
+DESCRIPTION_LENGTH_MAX = 2_048
+"""characters of a description in a manifest or schema"""
+
+TITLE_LENGTH_MAX = 128
+"""characters of a title in a manifest or schema"""
+
+# --- what a manifest may ask of the machine -------------------------------------------------------------------------
+
+WORKER_MEMORY_MB_DEFAULT = 256
+"""memory of one worker; the interpreter with the SDK takes about 30"""
+
+WORKER_MEMORY_MB_MAX = 4_096
+"""the most that a manifest may ask"""
+
+WORKER_CPU_SHARE_DEFAULT = 1.0
+"""cores' worth of time of one worker"""
+
+WORKER_CPU_SHARE_MAX = 8.0
+"""the most that a manifest may ask"""
+
+WORKER_PROCESSES_DEFAULT = 16
+"""processes and threads of one worker; the SDK and libzmq take four"""
+
+WORKER_PROCESSES_MAX = 256
+"""the most that a manifest may ask"""
+
+WORKER_OPEN_FILES_DEFAULT = 128
+"""open descriptors of one worker"""
+
+WORKER_OPEN_FILES_MAX = 1_024
+"""the most that a manifest may ask"""
+
+WORKER_FILE_SIZE_MB_DEFAULT = 16
+"""one file that a worker writes into its tmp"""
+
+WORKER_FILE_SIZE_MB_MAX = 1_024
+"""the most that a manifest may ask"""
+
+WORKER_TMP_MB_DEFAULT = 32
+"""a worker's private tmp, which lives in memory"""
+
+WORKER_TMP_MB_MAX = 1_024
+"""the most that a manifest may ask"""
+
+WORKER_STATE_MB_DEFAULT = 16
+"""state and surfaces of one MiniApp's live instances together"""
+
+WORKER_STATE_MB_MAX = 1_024
+"""the most that a manifest may ask"""
+
+WORKER_ARTIFACTS_MB_DEFAULT = 128
+"""artifacts of one MiniApp together"""
+
+WORKER_ARTIFACTS_MB_MAX = 16_384
+"""the most that a manifest may ask"""
+
+WORKER_STDOUT_KB_PER_SECOND_DEFAULT = 64
+"""output of one worker that is kept; what goes beyond is counted and dropped"""
+
+WORKER_STDOUT_KB_PER_SECOND_MAX = 4_096
+"""the most that a manifest may ask"""

@@ -1,0 +1,154 @@
+"""The calls of one agent that wait for their result, and the handle that its author holds. No I/O."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import Any
+
+from lineup_agent.errors import AgentLinkError, CallTimeout, MessageRefused
+from lineup_agent.model import Progress, ToolResult
+from lineup_protocol.errors import CODES
+
+PROGRESS_REPORTS_KEPT = 256  # of one call, for an iterator that is behind; older ones are of no use then
+
+OnProgress = Callable[[Progress], Awaitable[None] | None]
+Cancel = Callable[[str, str | None], Awaitable[None]]
+
+# A refusal with one of these leaves no record of the call behind, so it is not the call's result.
+_NO_RECORD = {"call_id_conflict", "message_invalid", "message_too_large"}
+_log = logging.getLogger("lineup.agent")
+
+
+class CallHandle:
+    """One started call. Await ``result()``; iterate ``progress()`` beside or before it; ``cancel()`` asks for its end."""
+
+    def __init__(self, call_id: str, revision: str, on_progress: OnProgress | None, cancel: Cancel) -> None:
+        self.call_id = call_id
+        self.revision = revision
+        self._on_progress = on_progress
+        self._cancel = cancel
+        self._done: asyncio.Future[ToolResult] = asyncio.get_running_loop().create_future()
+        self._done.add_done_callback(self._wake)
+        self._reports: deque[Progress] = deque(maxlen=PROGRESS_REPORTS_KEPT)
+        self._news = asyncio.Event()
+        self._callbacks: set[asyncio.Future[None]] = set()
+
+    async def result(self, timeout: float | None = None) -> ToolResult:  # noqa: ASYNC109
+        """The call's one terminal state, whatever it is. May be awaited again.
+
+        Raises:
+            CallTimeout: ``timeout`` seconds are over; the call goes on.
+            MessageRefused: the call was not accepted and left no record.
+            LinkClosed, TakenOver, LinkRefused: no result can come on this link any more.
+        """
+        waiting = {self._done}
+        done, _ = await asyncio.wait(waiting, timeout=timeout)
+        if not done:
+            assert timeout is not None
+            raise CallTimeout(self.call_id, timeout)
+        return self._done.result()
+
+    async def progress(self) -> AsyncIterator[Progress]:
+        """Reports as they come; ends when the call does."""
+        while True:
+            while self._reports:
+                yield self._reports.popleft()
+            if self._done.done():
+                return
+            self._news.clear()
+            await self._news.wait()
+
+    async def cancel(self, reason: str | None = None) -> None:
+        """Ask for the call's end; what came of it is its result. Raises MessageRefused if it is final already."""
+        await self._cancel(self.call_id, reason)
+
+    def settle(self, result: ToolResult) -> None:
+        if not self._done.done():
+            self._done.set_result(result)
+
+    def fail(self, error: AgentLinkError) -> None:
+        if not self._done.done():
+            self._done.set_exception(error)
+
+    def report(self, progress: Progress) -> None:
+        self._reports.append(progress)
+        self._news.set()
+        if self._on_progress is None:
+            return
+        try:
+            answer = self._on_progress(progress)
+        except Exception:
+            _log.exception("on_progress of call %s failed", self.call_id)
+            return
+        if inspect.isawaitable(answer):
+            task = asyncio.ensure_future(answer)
+            self._callbacks.add(task)
+            task.add_done_callback(self._callback_done)
+
+    def _callback_done(self, task: asyncio.Future[None]) -> None:
+        self._callbacks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            _log.error("on_progress of call %s failed", self.call_id, exc_info=task.exception())
+
+    def _wake(self, done: asyncio.Future[ToolResult]) -> None:
+        if not done.cancelled():
+            done.exception()  # somebody may never ask; that is no fault worth a warning
+        self._news.set()
+
+
+class OpenCalls:
+    """All handles without a result, by call_id. Several handles may wait for one call; each gets the one result."""
+
+    def __init__(self) -> None:
+        self._handles: dict[str, list[CallHandle]] = {}
+
+    def __len__(self) -> int:
+        return len(self._handles)
+
+    def add(self, handle: CallHandle) -> None:
+        self._handles.setdefault(handle.call_id, []).append(handle)
+
+    def settle(self, result: ToolResult) -> None:
+        """Pass on a result; one that nobody waits for (any more) is dropped: the Runtime keeps the record."""
+        for handle in self._handles.pop(result.call_id, ()):
+            handle.settle(result)
+
+    def report(self, progress: Progress) -> None:
+        for handle in self._handles.get(progress.call_id, ()):
+            handle.report(progress)
+
+    def receipt(self, handle: CallHandle, payload: dict[str, Any]) -> None:
+        """What the Runtime said to this handle's message. An accepted call's result comes by itself."""
+        if payload.get("accepted"):
+            record = payload.get("detail")
+            result = ToolResult.from_record(record) if isinstance(record, dict) else None
+            if result is not None:  # the same call was made before, and is over: its result does not come again
+                self.settle(result)
+            return
+        code, message, detail = payload.get("code", ""), payload.get("message", ""), payload.get("detail")
+        if code in _NO_RECORD or (code in CODES and CODES[code].retry == "same"):
+            self._drop(handle)
+            handle.fail(MessageRefused(code, message, detail))
+            return
+        error = {"code": code, "message": message} | ({} if detail is None else {"detail": detail})
+        self.settle(ToolResult(handle.call_id, "rejected", error=error))
+
+    def fail_all(self, error: AgentLinkError) -> None:
+        for handle in self._all():
+            handle.fail(error)
+        self._handles.clear()
+
+    def _drop(self, handle: CallHandle) -> None:
+        handles = self._handles.get(handle.call_id, [])
+        if handle in handles:
+            handles.remove(handle)
+        if not handles:
+            self._handles.pop(handle.call_id, None)
+
+    def _all(self) -> Iterator[CallHandle]:
+        for handles in self._handles.values():
+            yield from handles

@@ -1,0 +1,147 @@
+"""Backup and restore of a home: one tar file with the store's copy, the artifacts, the bundles and the settings.
+
+This file owns the file's form. A backup is consistent because the store is copied first: what the copy refers to is
+content-addressed and already there. Left out: logs, sockets, the agents' token.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import tarfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from lineup_protocol.errors import LineUpError
+from lineup_supervisor.core.txn import Table
+from lineup_supervisor.edges.store import Store
+from lineup_supervisor.edges.store_file import DATA_NAME, fsync_directory
+from lineup_supervisor.home import Home, open_home
+
+_STORE_MEMBER = f"data/{DATA_NAME}"
+_FOLDERS = ("artifacts", "apps")
+
+
+def write_backup(store: Store, home: Home, destination: Path) -> None:
+    """Write ``destination``, which must not exist, whole or not at all. The store may be in use.
+
+    Raises:
+        LineUpError: ``conflict`` if it exists; ``storage_full``; ``home_unusable`` if it cannot be made there.
+    """
+    if destination.exists():
+        raise LineUpError("conflict", f"{destination} exists already; a backup never overwrites")
+    partial = destination.with_name(f".{destination.name}.partial")
+    copy = home.data / "backup.mdb"
+    with _typed(destination):
+        try:
+            copy.unlink(missing_ok=True)
+            store.copy(copy)
+            fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            with os.fdopen(fd, "wb") as file:
+                with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as tar:
+                    tar.add(copy, _STORE_MEMBER, recursive=False)
+                    if home.config.is_file():
+                        tar.add(home.config, home.config.name, recursive=False)
+                    for name in _FOLDERS:
+                        _add_folder(tar, home.root / name, name)
+                file.flush()
+                os.fsync(file.fileno())
+            os.link(partial, destination)  # never over a file that appeared meanwhile
+            fsync_directory(destination.parent)
+        finally:
+            for path in (partial, copy):
+                with contextlib.suppress(OSError):
+                    path.unlink()
+
+
+def restore_backup(file: Path, root: Path, tables: Sequence[Table[Any]], schema_version: int) -> None:
+    """Make the home ``root``, which must be empty or not there, out of a backup; on a fault nothing is left of it.
+
+    Raises:
+        LineUpError: ``conflict``, ``not_found``, ``store_damaged`` (no backup, or a broken one), ``store_newer``, ``storage_full``.
+    """
+    if not file.is_file():
+        raise LineUpError("not_found", f"there is no backup {file}")
+    if root.exists() and any(root.iterdir()):
+        raise LineUpError("conflict", f"{root} is not empty; choose an empty home with --home DIR, nothing was changed")
+    existed = root.exists()
+    try:
+        with _typed(root):
+            home = open_home(root)
+            _unpack(file, home)
+            Store.open(home.data, tables, schema_version=schema_version).close()
+    except BaseException:
+        _empty(root)
+        if not existed:
+            with contextlib.suppress(OSError):
+                root.rmdir()
+        raise
+
+
+def _add_folder(tar: tarfile.TarFile, folder: Path, name: str) -> None:
+    """Regular files and folders only; what is half made has a name with a dot in front and stays out."""
+    for where, folders, files in os.walk(folder):
+        folders[:] = sorted(each for each in folders if not each.startswith("."))
+        for each in sorted(files):
+            path = Path(where) / each
+            if not each.startswith(".") and path.is_file() and not path.is_symlink():
+                tar.add(path, f"{name}/{path.relative_to(folder)}", recursive=False)
+
+
+def _unpack(file: Path, home: Home) -> None:
+    seen = set()
+    try:
+        with tarfile.open(file, "r:") as tar:
+            for member in tar:
+                if not _is_ours(member):
+                    raise LineUpError("store_damaged", f"{file} is no backup of a home: it has {member.name[:200]!r}")
+                seen.add(member.name)
+                content = tar.extractfile(member)
+                assert content is not None
+                _write(home.root / member.name, content, 0o444 if member.name.startswith("apps/") else 0o600)
+    except (tarfile.TarError, EOFError, ValueError) as error:
+        raise LineUpError("store_damaged", f"{file} is no backup of a home, or a broken one: {error}") from error
+    if _STORE_MEMBER not in seen:
+        raise LineUpError("store_damaged", f"{file} is no backup of a home: it holds no store")
+
+
+def _is_ours(member: tarfile.TarInfo) -> bool:
+    parts = member.name.split("/")
+    plain = member.isreg() and all(part and not part.startswith(".") and "\0" not in part for part in parts)
+    return plain and (member.name in (_STORE_MEMBER, "config.toml") or (parts[0] in _FOLDERS and len(parts) > 1))
+
+
+def _write(path: Path, content: Any, mode: int) -> None:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with os.fdopen(fd, "wb") as out:
+        shutil.copyfileobj(content, out, 1 << 20)
+        out.flush()
+        os.fchmod(out.fileno(), mode)
+        os.fsync(out.fileno())
+
+
+def _empty(root: Path) -> None:
+    """Remove what was made in a home that was empty before."""
+    with contextlib.suppress(OSError):
+        for entry in root.iterdir():
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry, ignore_errors=True)
+            else:
+                entry.unlink()
+
+
+@contextmanager
+def _typed(place: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO):
+            raise LineUpError("storage_full", f"{place} cannot be written ({error.strerror}); nothing was kept") from error
+        if error.errno == errno.EEXIST:
+            raise LineUpError("conflict", f"{place} exists already; a backup never overwrites") from error
+        raise LineUpError("home_unusable", f"{place} cannot be used ({error.strerror})") from error

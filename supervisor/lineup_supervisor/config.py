@@ -1,0 +1,140 @@
+"""``config.toml``: what an operator may set, with its bounds and defaults.
+
+This file owns the names, the checks and the sentences about faults. It must not know what a setting does.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from lineup_protocol.errors import LineUpError
+
+CONFIG_BYTES_MAX = 262_144  # a hand-written file has a few hundred bytes
+DEFAULT_PORT = 8617  # unassigned; people bookmark it
+_MIB = 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Config:
+    """Every setting; the field ``a_b`` of the table ``[x]`` stands here as ``x_a_b``."""
+
+    web_port: int = DEFAULT_PORT
+    isolation_minimum: str = "S3"
+    isolation_allow_bare_system_apps: bool = False
+    workers_heartbeat_ms: int = 5_000
+    workers_missed_heartbeats_max: int = 3
+    workers_memory_bytes_max: int = 1024 * _MIB
+    workers_stop_grace_ms: int = 5_000
+    log_level: str = "info"
+
+
+@dataclass(frozen=True)
+class _Rule:
+    """``low`` and ``high`` bound an integer; ``choices`` list the strings; neither: true or false."""
+
+    low: int = 0
+    high: int = 0
+    choices: tuple[str, ...] = ()
+
+    def fault(self, value: object) -> str | None:
+        if self.choices:
+            ok = isinstance(value, str) and value in self.choices
+            return None if ok else f"must be one of {', '.join(map(repr, self.choices))}"
+        if self.high:
+            ok = isinstance(value, int) and not isinstance(value, bool) and self.low <= value <= self.high
+            return None if ok else f"must be an integer from {self.low} to {self.high}"
+        return None if isinstance(value, bool) else "must be true or false"
+
+
+RULES: dict[str, dict[str, _Rule]] = {
+    "web": {"port": _Rule(0, 65_535)},
+    "isolation": {
+        # The weakest level on which MiniApps are run at all; what is weaker than S3 is the operator's own decision.
+        "minimum": _Rule(choices=("S3", "S2", "S1")),
+        "allow_bare_system_apps": _Rule(),
+    },
+    "workers": {
+        "heartbeat_ms": _Rule(100, 60_000),
+        "missed_heartbeats_max": _Rule(1, 100),
+        "memory_bytes_max": _Rule(64 * _MIB, 1 << 44),
+        "stop_grace_ms": _Rule(0, 60_000),
+    },
+    "log": {"level": _Rule(choices=("debug", "info", "warning", "error"))},
+}
+
+
+def read_config(path: Path) -> Config:
+    """The file's settings over the defaults; no file means all defaults.
+
+    Raises:
+        LineUpError: ``config_invalid``, naming file, line and fault.
+    """
+    try:
+        with path.open("rb") as file:
+            raw = file.read(CONFIG_BYTES_MAX + 1)
+    except FileNotFoundError:
+        return Config()
+    except OSError as error:
+        raise _invalid(path, None, f"cannot be read ({error.strerror})") from error
+    if len(raw) > CONFIG_BYTES_MAX:
+        raise _invalid(path, None, f"has more than {CONFIG_BYTES_MAX} bytes")
+    try:
+        text = raw.decode()
+        tables = tomllib.loads(text)
+    except UnicodeDecodeError as error:
+        raise _invalid(path, raw[: error.start].count(b"\n") + 1, "is not UTF-8") from error
+    except tomllib.TOMLDecodeError as error:
+        found = re.search(r"\(at line (\d+), column \d+\)", str(error))
+        sentence = re.sub(r"\s*\(at .*\)$", "", str(error))
+        line = int(found[1]) if found else text.count("\n") + 1
+        raise _invalid(path, line, f"is not TOML: {sentence[:1].lower()}{sentence[1:]}") from error
+    return _apply(path, text, tables)
+
+
+def _apply(path: Path, text: str, tables: dict[str, Any]) -> Config:
+    known = {field.name for field in fields(Config)}
+    changes: dict[str, Any] = {}
+    for table, settings in tables.items():
+        if table not in RULES:
+            raise _invalid(path, _line_of(text, None, table), f"has the unknown table [{table}]; there are {_names(RULES)}")
+        if not isinstance(settings, dict):
+            raise _invalid(path, _line_of(text, None, table), f"has {table} as a value; it must be the table [{table}]")
+        for name, value in settings.items():
+            rule = RULES[table].get(name)
+            line = _line_of(text, table, name)
+            if rule is None:
+                raise _invalid(path, line, f"has the unknown setting {name} in [{table}]; there are {_names(RULES[table])}")
+            if (fault := rule.fault(value)) is not None:
+                raise _invalid(path, line, f"has {table}.{name} = {value!r}, which {fault}")
+            changes[f"{table}_{name}"] = value
+    assert changes.keys() <= known
+    return replace(Config(), **changes)
+
+
+def _line_of(text: str, table: str | None, name: str) -> int | None:
+    """Where ``name`` is set in ``[table]`` (or where the table itself starts), by its plain spelling; None if unclear."""
+    current: str | None = None
+    for number, line in enumerate(text.splitlines(), 1):
+        header = re.match(r"\s*\[\s*([\w.\"'-]+)\s*\]", line)
+        if header:
+            current = header[1].strip("\"'")
+            if table is None and current.split(".")[0] == name:
+                return number
+        elif re.match(rf"\s*[\"']?{re.escape(name)}[\"']?\s*[=.]", line) and (current == table or table is None):
+            return number
+        elif table is not None and re.match(rf"\s*{re.escape(table)}\s*(\.\s*{re.escape(name)}\b|=.*\b{re.escape(name)}\b)", line):
+            return number
+    return None
+
+
+def _names(table: dict[str, Any]) -> str:
+    return ", ".join(table)
+
+
+def _invalid(path: Path, line: int | None, fault: str) -> LineUpError:
+    where = f"{path}, line {line}," if line is not None else f"{path}"
+    return LineUpError("config_invalid", f"{where} {fault}; mend or remove it", detail={"path": str(path), "line": line})

@@ -1,0 +1,71 @@
+"""The audit: append-only, hash-chained rows, one for every decision and refusal, found again by subject or cause.
+
+``hash`` = sha256 over the previous row's hash (32 bytes, zeros before the first) and the canonical JSON of the row
+without ``prev`` and ``hash``. Details carry digests and codes, never what people or agents wrote.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import msgspec
+
+from lineup_protocol.strict_json import canonical_json
+from lineup_supervisor.core.ctx import Ctx
+from lineup_supervisor.core.schema import AUDIT, AUDIT_BY_SUBJECT, AuditRow, Mark
+
+NO_HASH = "0" * 64
+_MARK = Mark()
+
+
+def audit(
+    ctx: Ctx, kind: str, *subjects: str, actor: str | None = None, cause: str | None = None, **detail: Any
+) -> None:
+    """Append one row. ``subjects`` are the ids that it speaks of; details that are None are left out."""
+    seq = ctx.meta.audit_seq + 1
+    prev = ctx.meta.audit_hash or NO_HASH
+    named = tuple(dict.fromkeys(s for s in subjects if s))
+    row_cause = cause if cause is not None else ctx.cause
+    body: dict[str, Any] = {
+        "seq": seq,
+        "at_ms": ctx.now.wall_ms,
+        "actor": actor or ctx.actor,
+        "kind": kind,
+        "subjects": list(named),
+        "cause": row_cause,
+        "detail": {name: value for name, value in detail.items() if value is not None},
+    }
+    row_hash = chain(prev, body)
+    row = AuditRow(
+        seq=seq,
+        at_ms=ctx.now.wall_ms,
+        actor=body["actor"],
+        kind=kind,
+        subjects=named,
+        cause=row_cause,
+        detail=body["detail"],
+        prev=prev,
+        hash=row_hash,
+    )
+    ctx.put(AUDIT, (seq,), row)
+    for subject in dict.fromkeys((*named, row_cause)):
+        ctx.put(AUDIT_BY_SUBJECT, (subject, seq), _MARK)
+    ctx.set_meta(audit_seq=seq, audit_hash=row_hash)
+
+
+def chain(prev: str, body: dict[str, Any]) -> str:
+    """The hash of a row whose predecessor has the hash ``prev``."""
+    return hashlib.sha256(bytes.fromhex(prev) + canonical_json(body)).hexdigest()
+
+
+def public(row: AuditRow) -> dict[str, Any]:
+    """The row as it is exported: every field, so that anyone can check the chain."""
+    body = msgspec.structs.asdict(row)
+    body["subjects"] = list(row.subjects)
+    return body
+
+
+def digest(value: Any) -> str:
+    """A short digest of what was sent, for details: 16 hex digits of sha256 over its canonical JSON."""
+    return hashlib.sha256(canonical_json(value)).hexdigest()[:16]

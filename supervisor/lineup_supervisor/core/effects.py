@@ -1,0 +1,111 @@
+"""Everything the core can ask of the edges: plain values, carried out in order, only after the commit.
+
+Whatever an effect starts ends in exactly one event (``StartWorker`` → ``WorkerExited``). A lost effect is harmless:
+what must be sent is derived again from durable rows at the next connection, start or wake.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+
+class Effect(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    pass
+
+
+class SendAgent(Effect, frozen=True, kw_only=True):
+    """Frames (JSON objects) for one agent link, in order. A link that is gone swallows them."""
+
+    link_id: str
+    frames: tuple[dict[str, Any], ...]
+
+
+class CloseAgent(Effect, frozen=True, kw_only=True):
+    """Close one link with a WebSocket code and a reason of at most 123 bytes."""
+
+    link_id: str
+    code: int
+    reason: str
+
+
+class SendWorker(Effect, frozen=True, kw_only=True):
+    """Messages for one incarnation, in order. One that is gone swallows them."""
+
+    instance_id: str
+    incarnation: int
+    messages: tuple[dict[str, Any], ...]
+
+
+class StartWorker(Effect, frozen=True, kw_only=True):
+    """Start a sandboxed process. Ends in exactly one ``WorkerExited``, ``WorkerStarted`` before it if it came to be."""
+
+    instance_id: str
+    incarnation: int
+    app_scope: str
+    bundle_path: str
+    kind: str
+    min_isolation: str
+    limits: dict[str, Any]
+
+
+class StopWorker(Effect, frozen=True, kw_only=True):
+    """Ask, then TERM, then KILL after ``grace_ms``; ``grace_ms`` 0 kills at once."""
+
+    instance_id: str
+    incarnation: int
+    reason: str
+    grace_ms: int
+
+
+class ReplyHost(Effect, frozen=True, kw_only=True):
+    """The one answer to a ``HostQuery``, ``HostAction`` or ``HostWatch``."""
+
+    reply_to: str
+    accepted: bool
+    code: str | None = None
+    message: str | None = None
+    detail: Any = None
+
+
+class HostWatched(Effect, frozen=True, kw_only=True):
+    """The record of a watched call has changed; the edge sends it to whoever watches (agent_id, call_id)."""
+
+    agent_id: str
+    call_id: str
+    record: dict[str, Any]
+
+
+class HostDelta(Effect, frozen=True, kw_only=True):
+    """What changed for people in this event; ``changes`` are ``{kind, id, row}``, ``row`` null when it is gone."""
+
+    revision: int
+    changes: tuple[dict[str, Any], ...]
+
+
+class SaveBlob(Effect, frozen=True, kw_only=True):
+    """Reserved for the edge that keeps artifact bytes; ``name`` is the sha256 of ``content``."""
+
+    name: str
+    content: bytes
+
+
+class Halt(Effect, frozen=True, kw_only=True):
+    """Everything is settled; the daemon may end."""
+
+    reason: str
+
+
+AnyEffect = (
+    SendAgent
+    | CloseAgent
+    | SendWorker
+    | StartWorker
+    | StopWorker
+    | ReplyHost
+    | HostWatched
+    | HostDelta
+    | SaveBlob
+    | Halt
+)

@@ -1,0 +1,362 @@
+"""Which instances have a process just now. Owns ``WORKERS``, ``WANTED`` and ``START_QUEUE``.
+
+An instance wants a worker while there is something that only its code can do: undelivered inbox items, running calls,
+its own pending questions,
+an open surface on screen. Everything here is derived again from rows after each event that touched an instance, so
+that no start can be forgotten.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from lineup_protocol.errors import LineUpError
+from lineup_supervisor.core import apps, calls, inbox, instances, timers
+from lineup_supervisor.core import effects as fx
+from lineup_supervisor.core.audit import audit
+from lineup_supervisor.core.ctx import Ctx
+from lineup_supervisor.core.schema import (
+    APPS,
+    BUNDLES,
+    CALLS,
+    CONVERSATIONS,
+    INBOX,
+    INSTANCES,
+    INTERACTIONS,
+    OPEN_CALLS,
+    OPEN_INTERACTIONS,
+    OPEN_SURFACES,
+    START_QUEUE,
+    WANTED,
+    WORKERS,
+    App,
+    Instance,
+    Mark,
+    Wish,
+    Worker,
+)
+from lineup_supervisor.core.tables import WORKER, CallState, InstanceState, WorkerEvent, WorkerState
+
+replace = msgspec.structs.replace
+_MARK = Mark()
+
+# Ends of a worker that say nothing against its code.
+_PEACEFUL = ("stopped", "runtime_restart")
+# Ends that another start would only repeat.
+_HOPELESS = ("isolation_insufficient", "app_start_failed")
+
+
+def wants_worker(ctx: Ctx, instance: Instance) -> bool:
+    """True while there is something for the instance's code to do."""
+    if instance.state == InstanceState.CLOSED:
+        return False
+    key = (instance.instance_id,)
+    if any(True for _ in ctx.txn.scan(INBOX, key)):
+        return True
+    for call_key, _ in ctx.txn.scan(OPEN_CALLS, key):
+        call = ctx.need(CALLS, call_key[1:])
+        if call.status == CallState.RUNNING and call.operation_id is None:
+            return True
+    for question_key, _ in ctx.txn.scan(OPEN_INTERACTIONS, key):
+        if ctx.need(INTERACTIONS, (question_key[1],)).source == "miniapp_tool":
+            return True
+    on_screen = instance.state in (InstanceState.FOREGROUND, InstanceState.STARTING)
+    return on_screen and any(True for _ in ctx.txn.scan(OPEN_SURFACES, key))
+
+
+def reconcile(ctx: Ctx) -> None:
+    """At the end of every event: bring each touched instance's process in line with its rows."""
+    while ctx.touched:
+        instance_id = next(iter(ctx.touched))
+        del ctx.touched[instance_id]
+        instance = ctx.get(INSTANCES, (instance_id,))
+        if instance is not None:
+            _reconcile_one(ctx, instance)
+    _start_from_queue(ctx)
+
+
+def _reconcile_one(ctx: Ctx, instance: Instance) -> None:
+    key = (instance.instance_id,)
+    worker = ctx.get(WORKERS, key)
+    if instance.state == InstanceState.CLOSED:
+        _forget_wish(ctx, instance.instance_id)
+        if worker is not None:
+            stop(ctx, worker, "closed", ctx.policy.worker_stop_grace_ms)
+        return
+    wanted = wants_worker(ctx, instance)
+    if wanted:
+        if ctx.get(WANTED, key) is None:
+            ctx.put(WANTED, key, Wish())
+        timers.clear_timer(ctx, "idle", instance.instance_id)
+    else:
+        _forget_wish(ctx, instance.instance_id)
+    if worker is None:
+        if wanted and not timers.is_armed(ctx, "restart", instance.instance_id):
+            _enqueue(ctx, instance.instance_id)
+    elif worker.state == WorkerState.READY:
+        inbox.flush(ctx, instance.instance_id)
+        if not wanted:
+            timers.set_timer(ctx, "steady", ctx.now.steady_ms + ctx.policy.worker_idle_ms, "idle", instance.instance_id)
+
+
+def _forget_wish(ctx: Ctx, instance_id: str) -> None:
+    _dequeue(ctx, instance_id)
+    ctx.delete(WANTED, (instance_id,))
+
+
+def _enqueue(ctx: Ctx, instance_id: str) -> None:
+    wish = ctx.need(WANTED, (instance_id,))
+    if wish.queued_ms is None:
+        ctx.put(WANTED, (instance_id,), Wish(queued_ms=ctx.now.steady_ms))
+        ctx.put(START_QUEUE, (ctx.now.steady_ms, instance_id), _MARK)
+
+
+def _dequeue(ctx: Ctx, instance_id: str) -> None:
+    wish = ctx.get(WANTED, (instance_id,))
+    if wish is not None and wish.queued_ms is not None:
+        ctx.delete(START_QUEUE, (wish.queued_ms, instance_id))
+        ctx.put(WANTED, (instance_id,), Wish())
+
+
+def _start_from_queue(ctx: Ctx) -> None:
+    """Start what waits, as far as there is room; make room by letting go of idle workers."""
+    if ctx.meta.stopping:
+        return
+    while ctx.meta.workers_starting < ctx.policy.workers_starting_max:
+        first = next(iter(ctx.txn.scan(START_QUEUE)), None)
+        if first is None:
+            return
+        if ctx.meta.workers_live >= ctx.policy.workers_max and not _let_go_of_one(ctx):
+            return
+        if ctx.meta.workers_live >= ctx.policy.workers_max:
+            return  # room comes when the one that was let go has exited
+        instance_id = str(first[0][1])
+        _dequeue(ctx, instance_id)
+        _start(ctx, ctx.need(INSTANCES, (instance_id,)))
+
+
+def _start(ctx: Ctx, instance: Instance) -> None:
+    bundle = ctx.need(BUNDLES, (instance.digest,))
+    incarnation = instance.incarnation + 1
+    ctx.put(INSTANCES, (instance.instance_id,), replace(instance, incarnation=incarnation))
+    worker = Worker(
+        instance_id=instance.instance_id,
+        incarnation=incarnation,
+        state=WORKER.next(WorkerState.ABSENT, WorkerEvent.START),
+        started_ms=ctx.now.steady_ms,
+    )
+    ctx.put(WORKERS, (instance.instance_id,), worker)
+    ctx.set_meta(workers_starting=ctx.meta.workers_starting + 1, workers_live=ctx.meta.workers_live + 1)
+    timers.set_timer(
+        ctx, "steady", ctx.now.steady_ms + ctx.policy.worker_start_timeout_ms, "start", instance.instance_id
+    )
+    audit(ctx, "worker.starting", instance.instance_id, incarnation=incarnation)
+    manifest = bundle.manifest
+    ctx.emit(
+        fx.StartWorker(
+            instance_id=instance.instance_id,
+            incarnation=incarnation,
+            app_scope=instance.app_scope,
+            bundle_path=bundle.path,
+            kind=instance.kind,
+            min_isolation=manifest.get("min_isolation") or "S3",
+            limits=manifest.get("limits") or {},
+        )
+    )
+
+
+def started(ctx: Ctx, instance_id: str, incarnation: int, pid: int, isolation: str) -> None:
+    """The process exists."""
+    worker = ctx.get(WORKERS, (instance_id,))
+    if worker is None or worker.incarnation != incarnation:
+        return
+    ctx.put(WORKERS, (instance_id,), replace(worker, pid=pid))
+    audit(ctx, "worker.started", instance_id, incarnation=incarnation, pid=pid, isolation=isolation)
+
+
+def ready(ctx: Ctx, instance: Instance, worker: Worker) -> None:
+    """The worker has loaded its app: deliveries begin."""
+    state = WORKER.next(worker.state, WorkerEvent.READY)
+    if state == worker.state:
+        return
+    ctx.put(WORKERS, (instance.instance_id,), replace(worker, state=state))
+    ctx.set_meta(workers_starting=max(0, ctx.meta.workers_starting - 1))
+    timers.clear_timer(ctx, "start", instance.instance_id)
+    audit(
+        ctx,
+        "worker.ready",
+        instance.instance_id,
+        incarnation=worker.incarnation,
+        took_ms=ctx.now.steady_ms - worker.started_ms,
+    )
+    instances.started(ctx, instance)
+    ctx.touch(instance.instance_id)
+
+
+def stop(ctx: Ctx, worker: Worker, reason: str, grace_ms: int) -> None:
+    """Ask the edge to end the process; its exit is a later event."""
+    state = WORKER.next(worker.state, WorkerEvent.STOP)
+    if state == worker.state:
+        return
+    if worker.state == WorkerState.STARTING:
+        ctx.set_meta(workers_starting=max(0, ctx.meta.workers_starting - 1))
+    ctx.put(WORKERS, (worker.instance_id,), replace(worker, state=state, stop_reason=reason))
+    timers.clear_timer(ctx, "start", worker.instance_id)
+    timers.clear_timer(ctx, "idle", worker.instance_id)
+    audit(ctx, "worker.stopping", worker.instance_id, incarnation=worker.incarnation, reason=reason)
+    ctx.emit(
+        fx.StopWorker(instance_id=worker.instance_id, incarnation=worker.incarnation, reason=reason, grace_ms=grace_ms)
+    )
+
+
+def exited(ctx: Ctx, instance_id: str, incarnation: int, reason: str, detail: str) -> None:
+    """The process of one incarnation is gone: settle what it ran, decide whether another may start."""
+    worker = ctx.get(WORKERS, (instance_id,))
+    if worker is None or worker.incarnation != incarnation:
+        return
+    peaceful = reason in _PEACEFUL or worker.state == WorkerState.STOPPING
+    WORKER.next(worker.state, WorkerEvent.EXIT)
+    ctx.delete(WORKERS, (instance_id,))
+    if worker.state == WorkerState.STARTING:
+        ctx.set_meta(workers_starting=max(0, ctx.meta.workers_starting - 1))
+    ctx.set_meta(workers_live=max(0, ctx.meta.workers_live - 1))
+    for timer in ("start", "idle"):
+        timers.clear_timer(ctx, timer, instance_id)
+    audit(ctx, "worker.exited", instance_id, incarnation=incarnation, reason=reason, detail=detail or None)
+    ctx.touch(instance_id)
+    instance = ctx.need(INSTANCES, (instance_id,))
+    if instance.state == InstanceState.CLOSED:
+        return
+    if reason in _HOPELESS:
+        code = reason if reason == "isolation_insufficient" else "app_start_failed"
+        _close_broken(ctx, instance, code, detail or reason)
+        return
+    if not peaceful and _too_many_crashes(ctx, instance):
+        _close_broken(
+            ctx, instance, "app_crashed", f"its process ended {ctx.policy.restarts_max + 1} times: {detail or reason}"
+        )
+        return
+    for key, _ in list(ctx.txn.scan(OPEN_CALLS, (instance_id,))):
+        calls.worker_lost(ctx, ctx.need(CALLS, key[1:]), detail or reason)
+    instance = ctx.need(INSTANCES, (instance_id,))
+    if peaceful:
+        instances.suspend(ctx, instance)
+    else:
+        _back_off(ctx, instance)
+
+
+def _too_many_crashes(ctx: Ctx, instance: Instance) -> bool:
+    """Restart intensity: ``restarts_max`` within ``restart_window_ms``, judged on the steady clock."""
+    since = ctx.now.steady_ms - ctx.policy.restart_window_ms
+    crashes = (*(at for at in instance.crashes if at > since), ctx.now.steady_ms)
+    ctx.put(INSTANCES, (instance.instance_id,), replace(instance, crashes=crashes))
+    return len(crashes) > ctx.policy.restarts_max
+
+
+def _back_off(ctx: Ctx, instance: Instance) -> None:
+    delay = min(
+        ctx.policy.restart_delay_ms_max, ctx.policy.restart_delay_ms_min * 2 ** max(0, len(instance.crashes) - 1)
+    )
+    timers.set_timer(ctx, "steady", ctx.now.steady_ms + delay, "restart", instance.instance_id)
+
+
+def _close_broken(ctx: Ctx, instance: Instance, code: str, reason: str) -> None:
+    instances.close(ctx, instance.instance_id, code, reason)
+    app = ctx.get(APPS, (instance.app_scope,))
+    if app is not None and code == "app_crashed":
+        _count_against_bundle(ctx, app, reason)
+    if instance.kind == "system":
+        _replace_chat(ctx, instance)
+
+
+def _count_against_bundle(ctx: Ctx, app: App, reason: str) -> None:
+    since = ctx.now.steady_ms - ctx.policy.quarantine_window_ms
+    crashes = (*(at for at in app.crashes if at > since), ctx.now.steady_ms)
+    ctx.put(APPS, (app.app_scope,), replace(app, crashes=crashes))
+    if len(crashes) >= ctx.policy.quarantine_closures_max and app.kind != "system":
+        apps.quarantine(ctx, app.app_scope, reason)
+
+
+def _replace_chat(ctx: Ctx, instance: Instance) -> None:
+    """A conversation is never without its Interact."""
+    conversation = ctx.need(CONVERSATIONS, (instance.conversation_id,))
+    app = ctx.get(APPS, (instance.app_scope,))
+    if app is None or conversation.chat_instance_id != instance.instance_id:
+        return
+    chat = instances.create(ctx, app, conversation)
+    conversation = ctx.need(CONVERSATIONS, (instance.conversation_id,))
+    focus = (chat.instance_id, *(i for i in conversation.focus if i != instance.instance_id))
+    ctx.put(
+        CONVERSATIONS,
+        (conversation.conversation_id,),
+        replace(conversation, chat_instance_id=chat.instance_id, focus=focus),
+    )
+    instances.settle_into_place(ctx, chat.instance_id)
+
+
+# reclaiming
+
+
+def idle_over(ctx: Ctx, instance_id: str) -> None:
+    """Nobody has needed this worker for a while."""
+    instance, worker = ctx.get(INSTANCES, (instance_id,)), ctx.get(WORKERS, (instance_id,))
+    if instance is None or worker is None or worker.state != WorkerState.READY or wants_worker(ctx, instance):
+        return
+    stop(ctx, worker, "idle", ctx.policy.worker_stop_grace_ms)
+
+
+def start_timed_out(ctx: Ctx, instance_id: str) -> None:
+    worker = ctx.get(WORKERS, (instance_id,))
+    if worker is not None and worker.state == WorkerState.STARTING:
+        audit(ctx, "worker.start_timeout", instance_id, incarnation=worker.incarnation)
+        ctx.emit(
+            fx.StopWorker(instance_id=instance_id, incarnation=worker.incarnation, reason="start_timeout", grace_ms=0)
+        )
+
+
+def restart_due(ctx: Ctx, instance_id: str) -> None:
+    ctx.touch(instance_id)
+
+
+def reclaim(ctx: Ctx, count: int) -> None:
+    """Memory is short: let go of up to ``count`` workers, those that nobody needs first."""
+    for _ in range(count):
+        if not _let_go_of_one(ctx):
+            return
+
+
+def _let_go_of_one(ctx: Ctx) -> bool:
+    """Stop the least recently used worker whose going loses nothing. False if there is none."""
+    candidates = []
+    for key, worker in ctx.txn.scan(WORKERS):
+        if worker.state != WorkerState.READY:
+            continue
+        instance = ctx.need(INSTANCES, (key[0],))
+        if _may_lose_process(ctx, instance):
+            candidates.append((wants_worker(ctx, instance), instance.last_used_ms, instance.instance_id, worker))
+    idle = sorted(candidates, key=lambda c: c[:3])
+    if not idle or idle[0][0]:
+        return False
+    stop(ctx, idle[0][3], "reclaimed", ctx.policy.worker_stop_grace_ms)
+    return True
+
+
+def _may_lose_process(ctx: Ctx, instance: Instance) -> bool:
+    """Not what a person looks at, and nothing that runs and must not run twice."""
+    if instance.state == InstanceState.FOREGROUND and instance.kind != "system":
+        return False
+    for key, _ in ctx.txn.scan(OPEN_CALLS, (instance.instance_id,)):
+        call = ctx.need(CALLS, key[1:])
+        if call.status == CallState.RUNNING and not call.retry_safe and call.operation_id is None:
+            return False
+    return True
+
+
+def load_failed(ctx: Ctx, instance: Instance, worker: Worker, error: LineUpError) -> None:
+    """The worker said that its app cannot be loaded; another start would only repeat it."""
+    detail: dict[str, Any] = {"code": error.code, "message": error.message}
+    audit(ctx, "worker.load_failed", instance.instance_id, incarnation=worker.incarnation, **detail)
+    stop(ctx, worker, "load_failed", ctx.policy.worker_stop_grace_ms)
+    _close_broken(ctx, instance, "app_start_failed", error.message)

@@ -1,0 +1,178 @@
+"""A tool call comes in: every check, in its fixed order, before anything is written.
+
+Order: envelope (by the link), known call_id, share, link scope, revision, descriptor, input schema, MiniApp state,
+permission; then the
+record, then ``routing``. A refusal from link scope on is the call's terminal result too, so that no call is left
+without one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from lineup_protocol import limits
+from lineup_protocol.errors import LineUpError
+from lineup_protocol.schema import compile_schema
+from lineup_supervisor.core import calls, capabilities, instances, inventory, operations, outbox, routing
+from lineup_supervisor.core.audit import audit, digest
+from lineup_supervisor.core.ctx import Ctx
+from lineup_supervisor.core.interaction_rules import check_request
+from lineup_supervisor.core.schema import CALLS, CONVERSATIONS, OPEN_CALLS, Call, Conversation
+from lineup_supervisor.core.tables import CallState
+
+replace = msgspec.structs.replace
+
+
+def submit(ctx: Ctx, agent_id: str, conversation_id: str, payload: dict[str, Any]) -> dict[str, Any]:
+    """Take one ``tool.call``. Returns the receipt's ``{accepted, code?, message?, detail?}``."""
+    legacy = "tool" in payload
+    tool_id = payload.get("tool") or payload.get("tool_id")
+    if tool_id is None or (legacy and "tool_id" in payload):
+        rule = "exactly one of tool_id and tool is required"
+        raise LineUpError(
+            "message_invalid", f"/payload/tool_id: {rule}", detail={"path": "/payload/tool_id", "rule": rule}
+        )
+    input_digest = digest([tool_id, conversation_id, payload["input"]])
+    known = ctx.get(CALLS, (agent_id, payload["call_id"]))
+    if known is not None:
+        return _known(ctx, known, input_digest)
+    if ctx.meta.stopping:
+        raise LineUpError("runtime_stopping", "the Runtime is going down; send the call again when it is back")
+    agent = outbox.agent_row(ctx, agent_id)
+    if agent.in_flight >= limits.IN_FLIGHT_CALLS_PER_AGENT_MAX:
+        raise LineUpError("rate_limited", f"{agent.in_flight} calls of this agent are open already")
+    call = Call(
+        agent_id=agent_id,
+        call_id=payload["call_id"],
+        tool_id=tool_id,
+        inventory_revision=payload.get("inventory_revision") or (ctx.meta.inventory_revision if legacy else ""),
+        app_scope="",
+        conversation_id=conversation_id,
+        status=CallState.RECEIVED,
+        input=payload["input"],
+        input_digest=input_digest,
+        created_ms=ctx.now.wall_ms,
+        updated_ms=ctx.now.wall_ms,
+        cause=ctx.cause,
+        legacy=legacy,
+    )
+    audit(ctx, "call.received", call.call_id, agent_id, conversation_id, tool=tool_id, input=input_digest)
+    try:
+        call, tool = _check(ctx, call)
+    except LineUpError as error:
+        calls.reject(ctx, call, error)
+        return {"accepted": False, **error.as_dict()}
+    if ctx.get(CONVERSATIONS, (conversation_id,)) is None:
+        instances.open_conversation(ctx, conversation_id, agent_id, opened_by="agent")
+    routing.route(ctx, call, tool)
+    return {"accepted": True}
+
+
+def _known(ctx: Ctx, call: Call, input_digest: str) -> dict[str, Any]:
+    """The same call again is answered by its record; other content under its id is a conflict and changes nothing."""
+    if call.input_digest == input_digest:
+        audit(ctx, "call.resent", call.call_id, call.agent_id, cause=call.cause)
+        return {"accepted": True, "detail": calls.record(call)}
+    raise LineUpError("call_id_conflict", f"call {call.call_id} exists with other content; use a new call_id")
+
+
+def _check(ctx: Ctx, call: Call) -> tuple[Call, inventory.Tool]:
+    """Every check from link scope to permission.
+
+    Raises:
+        LineUpError: the first refusal; nothing has been written.
+    """
+    conversation = ctx.get(CONVERSATIONS, (call.conversation_id,))
+    _check_scope(call, conversation)
+    revision = ctx.meta.inventory_revision
+    if call.inventory_revision != revision:
+        raise LineUpError(
+            "inventory_revision_mismatch",
+            f"the inventory is at {revision}; read it again and call with a new call_id",
+            detail={"current": revision},
+        )
+    tool = _declared(ctx, call.tool_id)
+    descriptor = tool.descriptor
+    input_ = compile_schema(descriptor["input_schema"]).validate(call.input, code="tool_input_invalid")
+    if descriptor["handling"] == "interactive":
+        _check_question(call.tool_id, input_)
+    call = replace(call, input=input_, app_scope=tool.app.app_scope)
+    _check_state(ctx, call, tool, conversation)
+    capabilities.permission_check(ctx, tool.app, tool.bundle.manifest, descriptor)
+    return _filled(ctx, call, descriptor), tool
+
+
+def _check_scope(call: Call, conversation: Conversation | None) -> None:
+    """A conversation belongs to the agent that first used it; the operator may act in every one."""
+    if conversation is None or call.agent_id in (outbox.OPERATOR, conversation.agent_id):
+        return
+    raise LineUpError("unauthorized", f"conversation {call.conversation_id} belongs to another agent")
+
+
+def _declared(ctx: Ctx, tool_id: str) -> inventory.Tool:
+    tool = inventory.tool_index(ctx.txn).get(tool_id)
+    if tool is None:
+        raise LineUpError("tool_not_advertised", f"no tool {tool_id} in the current inventory")
+    if not tool.app.enabled:
+        raise LineUpError(
+            "app_disabled", f"{tool.app.app_scope} is disabled; `lineup apps enable {tool.app.app_scope}`"
+        )
+    if tool.app.quarantined:
+        raise LineUpError(
+            "app_quarantined",
+            f"{tool.app.app_scope} is quarantined ({tool.app.quarantine_reason}); "
+            f"`lineup apps enable {tool.app.app_scope}` lifts it",
+        )
+    return tool
+
+
+def _check_question(tool_id: str, input_: dict[str, Any]) -> None:
+    """What the schema subset cannot say of a question (unique ids, bounds that fit their type)."""
+    asked = {name: value for name, value in input_.items() if name not in ("expires_at", "presentation")}
+    try:
+        check_request({"kind": tool_id, **asked})
+    except LineUpError as error:
+        raise LineUpError("tool_input_invalid", error.message, detail=error.detail) from None
+
+
+def _check_state(ctx: Ctx, call: Call, tool: inventory.Tool, conversation: Conversation | None) -> None:
+    descriptor = tool.descriptor
+    live = instances.live(ctx, call.conversation_id, call.app_scope) if conversation is not None else None
+    deadline = descriptor.get("deadline") or {}
+    if deadline.get("role") == "start":
+        operations.check_start(ctx, call.conversation_id, call.app_scope, deadline, call.input)
+    elif deadline.get("role") != "interrupt" and live is None and not routing.creates_instance(descriptor):
+        raise LineUpError(
+            "app_instance_not_found", f"{call.app_scope} is not open in this conversation; call its launch tool first"
+        )
+    if live is None:
+        _check_depth(conversation, descriptor)
+        return
+    for key, _ in ctx.txn.scan(OPEN_CALLS, (live.instance_id,)):
+        if key[2] == call.call_id:
+            raise LineUpError("call_id_conflict", f"another agent's call {call.call_id} is open in this MiniApp")
+
+
+def _check_depth(conversation: Conversation | None, descriptor: dict[str, Any]) -> None:
+    if (
+        conversation is not None
+        and routing.takes_screen(descriptor)
+        and len(conversation.focus) >= limits.FOCUS_DEPTH_MAX
+    ):
+        raise LineUpError(
+            "lifecycle_denied", f"{limits.FOCUS_DEPTH_MAX} MiniApps are open in this conversation; close one first"
+        )
+
+
+def _filled(ctx: Ctx, call: Call, descriptor: dict[str, Any]) -> Call:
+    handling = descriptor["handling"]
+    return replace(
+        call,
+        handling=handling,
+        retry_safe=bool(descriptor.get("retry_safe")),
+        restore_previous_focus=bool(descriptor["target"].get("restore_previous_focus")),
+        timeout_ms=descriptor.get("timeout_ms") or (ctx.policy.direct_timeout_ms if handling == "direct" else None),
+        descriptor_digest=inventory.keep_descriptor(ctx, descriptor),
+    )

@@ -1,0 +1,258 @@
+"""Deadline operations: the Runtime keeps ``ends_at`` in UTC wall clock and decides once how the operation ended.
+
+Owns ``OPERATIONS`` and ``FOCUSING``. A tool is bound to this service by the ``deadline`` member of its descriptor, so
+that no MiniApp is a
+special case. The deadline, a tool, a person's leaving and a close compete in ``decide``; the first one wins, the rest
+learn of it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from lineup_protocol import limits
+from lineup_protocol.errors import LineUpError
+from lineup_protocol.times import WALL_MS_MAX, to_rfc3339
+from lineup_supervisor.core import calls, instances, timeline, timers
+from lineup_supervisor.core.audit import audit
+from lineup_supervisor.core.ctx import Ctx
+from lineup_supervisor.core.schema import (
+    CALLS,
+    FOCUSING,
+    INSTANCES,
+    LAST_OPERATION,
+    OPERATIONS,
+    OPERATIONS_OF,
+    WORKERS,
+    Call,
+    Instance,
+    Mark,
+    Operation,
+    Ref,
+)
+from lineup_supervisor.core.tables import (
+    OPERATION,
+    CallEvent,
+    InstanceState,
+    OperationEvent,
+    OperationState,
+    WorkerState,
+)
+
+replace = msgspec.structs.replace
+
+
+def check_start(
+    ctx: Ctx, conversation_id: str, app_scope: str, deadline: dict[str, Any], input_: dict[str, Any]
+) -> None:
+    """Refuse a start that cannot be kept.
+
+    Raises:
+        LineUpError: ``active_focusing_operation``, or ``tool_input_invalid`` with the duration's path.
+    """
+    seconds = input_[deadline["duration_field"]]
+    path = f"/{deadline['duration_field']}"
+    if seconds > limits.OPERATION_DURATION_SECONDS_MAX or ctx.now.wall_ms + int(seconds) * 1000 > WALL_MS_MAX:
+        rule = f"at most {limits.OPERATION_DURATION_SECONDS_MAX} seconds, and not past the year 9999"
+        raise LineUpError("tool_input_invalid", f"{path}: {rule}", detail={"path": path, "rule": rule})
+    active = focusing(ctx, conversation_id, app_scope)
+    if active is not None:
+        raise LineUpError(
+            "active_focusing_operation",
+            "this conversation already has a focusing operation; interrupt it first or wait for its end",
+            detail={"operation_id": active.operation_id, "ends_at": to_rfc3339(active.ends_ms)},
+        )
+
+
+def start(ctx: Ctx, call: Call, instance: Instance, deadline: dict[str, Any]) -> Operation:
+    """Begin at this moment; the call stays open until the operation is decided."""
+    seconds = int(call.input[deadline["duration_field"]])
+    activity = call.input.get(deadline.get("label_field") or "")
+    operation = Operation(
+        operation_id=ctx.new_id("op"),
+        source_agent_id=call.agent_id,
+        source_call_id=call.call_id,
+        instance_id=instance.instance_id,
+        conversation_id=instance.conversation_id,
+        app_scope=instance.app_scope,
+        duration_seconds=seconds,
+        started_ms=ctx.now.wall_ms,
+        ends_ms=ctx.now.wall_ms + seconds * 1000,
+        state=OperationState.FOCUSING,
+        cause=ctx.cause,
+        activity=activity,
+    )
+    key = (operation.operation_id,)
+    ctx.put(OPERATIONS, key, operation)
+    ctx.put(FOCUSING, (operation.conversation_id, operation.app_scope, operation.operation_id), Mark())
+    ctx.put(OPERATIONS_OF, (instance.instance_id, operation.operation_id), Mark())
+    ctx.put(LAST_OPERATION, (operation.conversation_id, operation.app_scope), Ref(ref=operation.operation_id))
+    timers.set_timer(ctx, "wall", operation.ends_ms, "operation", operation.operation_id)
+    audit(
+        ctx,
+        "operation.started",
+        operation.operation_id,
+        call.call_id,
+        instance.instance_id,
+        ends_at=to_rfc3339(operation.ends_ms),
+    )
+    if activity:
+        timeline.rename(ctx, instance.session_id, activity)
+    return operation
+
+
+def focusing(ctx: Ctx, conversation_id: str, app_scope: str) -> Operation | None:
+    for key, _ in ctx.txn.scan(FOCUSING, (conversation_id, app_scope)):
+        return ctx.need(OPERATIONS, (key[2],))
+    return None
+
+
+def of_instance(ctx: Ctx, instance_id: str) -> list[Operation]:
+    return [ctx.need(OPERATIONS, (key[1],)) for key, _ in ctx.txn.scan(OPERATIONS_OF, (instance_id,))]
+
+
+def is_focusing(ctx: Ctx, instance_id: str) -> bool:
+    return any(operation.state == OperationState.FOCUSING for operation in of_instance(ctx, instance_id))
+
+
+def due(ctx: Ctx, operation_id: str) -> None:
+    """Its time has come. A timer that woke too early (the clock was set back meanwhile) is armed again."""
+    operation = ctx.get(OPERATIONS, (operation_id,))
+    if operation is None or operation.state != OperationState.FOCUSING:
+        return
+    if operation.ends_ms > ctx.now.wall_ms:
+        timers.set_timer(ctx, "wall", operation.ends_ms, "operation", operation_id)
+        return
+    if decide(ctx, operation, OperationEvent.DUE):
+        instances.close(ctx, operation.instance_id, "operation_ended", "completed")
+
+
+def interrupt(ctx: Ctx, operation: Operation, reason: str) -> bool:
+    """Interrupt it and close its instance. False if it was decided already."""
+    if not decide(ctx, operation, OperationEvent.INTERRUPT, reason):
+        return False
+    instances.close(ctx, operation.instance_id, "operation_ended", reason)
+    return True
+
+
+def decide(ctx: Ctx, operation: Operation, event: OperationEvent, reason: str | None = None) -> bool:
+    """The one place where an operation ends: its state, the call's one result and its outbox item together."""
+    operation = ctx.need(OPERATIONS, (operation.operation_id,))
+    state = OPERATION.next(operation.state, event)
+    if state == operation.state:
+        return False
+    before, ctx.cause = ctx.cause, operation.cause
+    late_ms = max(0, ctx.now.wall_ms - operation.ends_ms) if event == OperationEvent.DUE else 0
+    operation = replace(operation, state=state, ended_ms=ctx.now.wall_ms, interruption_reason=reason, late_ms=late_ms)
+    ctx.put(OPERATIONS, (operation.operation_id,), operation)
+    ctx.delete(FOCUSING, (operation.conversation_id, operation.app_scope, operation.operation_id))
+    timers.clear_timer(ctx, "operation", operation.operation_id)
+    audit(
+        ctx,
+        f"operation.{state}",
+        operation.operation_id,
+        operation.source_call_id,
+        operation.instance_id,
+        late_ms=late_ms or None,
+        reason=reason,
+    )
+    instance = ctx.need(INSTANCES, (operation.instance_id,))
+    timeline.note_call(
+        ctx,
+        operation.conversation_id,
+        instance.session_id,
+        operation.source_agent_id,
+        operation.source_call_id,
+        "result",
+        str(state),
+    )
+    tell_worker(ctx, operation)
+    call = ctx.need(CALLS, (operation.source_agent_id, operation.source_call_id))
+    calls.settle(ctx, call, CallEvent.SUBMIT, result=result_of(operation))
+    ctx.cause = before
+    return True
+
+
+def cancel_call(ctx: Ctx, call: Call) -> Call:
+    """An agent cancelled the long call: the same rule, and the same form of result, as any other interruption."""
+    assert call.operation_id is not None
+    interrupt(ctx, ctx.need(OPERATIONS, (call.operation_id,)), "cancelled_by_agent")
+    return ctx.need(CALLS, calls.key_of(call))
+
+
+def interrupt_by_tool(ctx: Ctx, conversation_id: str, app_scope: str) -> dict[str, Any]:
+    """The stable receipt of the short tool; it binds by the conversation and nothing else."""
+    operation = focusing(ctx, conversation_id, app_scope)
+    if operation is not None and interrupt(ctx, operation, "interrupted_by_agent"):
+        return {"status": "interrupted", "operation_id": operation.operation_id}
+    last = ctx.get(LAST_OPERATION, (conversation_id, app_scope))
+    if last is None:
+        return {"status": "no_active_focusing_operation"}
+    return {"status": "operation_already_final", "operation_id": last.ref}
+
+
+def left_screen(ctx: Ctx, instance: Instance) -> None:
+    """The person went elsewhere: a focusing operation does not go on in the background."""
+    for operation in of_instance(ctx, instance.instance_id):
+        if operation.state == OperationState.FOCUSING:
+            interrupt(ctx, operation, "left_workspace")
+
+
+def instance_closing(ctx: Ctx, instance: Instance) -> None:
+    """The instance is being closed: what still runs is interrupted first, so that its result stands."""
+    for operation in of_instance(ctx, instance.instance_id):
+        decide(ctx, operation, OperationEvent.INTERRUPT, "app_closed")
+
+
+def result_of(operation: Operation) -> dict[str, Any]:
+    """The long tool's result, as its frozen schema has it."""
+    assert operation.ended_ms is not None
+    result: dict[str, Any] = {
+        "state": str(operation.state),
+        "operation_id": operation.operation_id,
+        "started_at": to_rfc3339(operation.started_ms),
+        "ends_at": to_rfc3339(operation.ends_ms),
+        "ended_at": to_rfc3339(operation.ended_ms),
+    }
+    if operation.interruption_reason:
+        result["interruption_reason"] = operation.interruption_reason
+    return result
+
+
+def public(operation: Operation) -> dict[str, Any]:
+    """The read-only projection that MiniApps and people get."""
+    body: dict[str, Any] = {
+        "operation_id": operation.operation_id,
+        "source_tool_call_id": operation.source_call_id,
+        "duration_seconds": operation.duration_seconds,
+        "started_at": to_rfc3339(operation.started_ms),
+        "ends_at": to_rfc3339(operation.ends_ms),
+        "state": str(operation.state),
+        "instance_id": operation.instance_id,
+        "conversation_id": operation.conversation_id,
+    }
+    if operation.activity is not None:
+        body["activity"] = operation.activity
+    if operation.ended_ms is not None:
+        body["ended_at"] = to_rfc3339(operation.ended_ms)
+    if operation.interruption_reason is not None:
+        body["interruption_reason"] = operation.interruption_reason
+    if operation.late_ms:
+        body["late_ms"] = operation.late_ms
+    return body
+
+
+def tell_worker(ctx: Ctx, operation: Operation) -> None:
+    worker = ctx.get(WORKERS, (operation.instance_id,))
+    instance = ctx.get(INSTANCES, (operation.instance_id,))
+    if (
+        worker is None
+        or worker.state != WorkerState.READY
+        or instance is None
+        or instance.state == InstanceState.CLOSED
+    ):
+        return
+    message = {"type": "operation.changed", "body": {"operation": public(operation)}}
+    ctx.send_worker(operation.instance_id, worker.incarnation, message)

@@ -1,0 +1,113 @@
+"""The outbox: durable messages to agents, numbered without a gap, sent again until acknowledged.
+
+Owns ``OUTBOX_ITEMS`` and the cursors in ``Agent``. What is to be sent follows from the rows and the link's cursor
+alone, so a
+reconnect, a restart and the first send are the same code.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from lineup_protocol import limits
+from lineup_protocol.errors import LineUpError
+from lineup_protocol.times import to_rfc3339
+from lineup_supervisor.core.ctx import Ctx
+from lineup_supervisor.core.schema import AGENTS, OUTBOX_ITEMS, Agent, OutboxItem
+from lineup_supervisor.core.tables import OUTBOX, OutboxEvent, OutboxState
+
+OPERATOR = "cli"  # the operator reads records instead of an outbox; its items are numbered but not kept
+
+replace = msgspec.structs.replace
+
+
+def agent_row(ctx: Ctx, agent_id: str) -> Agent:
+    return ctx.get(AGENTS, (agent_id,)) or Agent(agent_id=agent_id)
+
+
+def append(ctx: Ctx, agent_id: str, type_: str, conversation_id: str, payload: dict[str, Any]) -> int:
+    """Write one message and send it if the link's window has room. Returns its ``seq``."""
+    agent = agent_row(ctx, agent_id)
+    seq = agent.next_seq
+    if agent_id == OPERATOR:
+        ctx.put(AGENTS, (agent_id,), replace(agent, next_seq=seq + 1, acked_seq=seq, sent_seq=seq, max_sent_seq=seq))
+        return seq
+    item = OutboxItem(
+        type=type_,
+        message_id=f"o-{agent_id}-{seq}" if len(agent_id) < 96 else ctx.new_id("o"),
+        conversation_id=conversation_id,
+        payload=payload,
+        at_ms=ctx.now.wall_ms,
+        cause=ctx.cause,
+    )
+    ctx.put(OUTBOX_ITEMS, (agent_id, seq), item)
+    ctx.put(AGENTS, (agent_id,), replace(agent, next_seq=seq + 1))
+    flush(ctx, agent_id)
+    return seq
+
+
+def coalesce(ctx: Ctx, agent_id: str, seq: int, payload: dict[str, Any]) -> bool:
+    """Put newer content into an item that was never sent. False if it has been sent or taken over."""
+    agent = ctx.get(AGENTS, (agent_id,))
+    item = ctx.get(OUTBOX_ITEMS, (agent_id, seq)) if agent is not None else None
+    if agent is None or item is None or not OUTBOX.allows(state_of(agent, seq), OutboxEvent.COALESCE):
+        return False
+    OUTBOX.next(state_of(agent, seq), OutboxEvent.COALESCE)
+    ctx.put(OUTBOX_ITEMS, (agent_id, seq), replace(item, payload=payload, at_ms=ctx.now.wall_ms))
+    return True
+
+
+def state_of(agent: Agent, seq: int) -> OutboxState:
+    if seq <= agent.acked_seq:
+        return OutboxState.ACKNOWLEDGED
+    return OutboxState.SENT if seq <= agent.max_sent_seq else OutboxState.QUEUED
+
+
+def acknowledge(ctx: Ctx, agent_id: str, seq: int) -> None:
+    """Everything up to ``seq`` has been taken over.
+
+    Raises:
+        LineUpError: ``message_invalid`` if ``seq`` was never sent; nothing changes.
+    """
+    agent = agent_row(ctx, agent_id)
+    if seq < 0:
+        raise LineUpError("message_invalid", "/payload/seq: must not be negative", detail={"path": "/payload/seq"})
+    if OUTBOX.next(state_of(agent, seq), OutboxEvent.ACKNOWLEDGE) == state_of(agent, seq):
+        return
+    for key, _ in list(ctx.txn.scan(OUTBOX_ITEMS, (agent_id,))):
+        if int(key[1]) > seq:
+            break
+        ctx.delete(OUTBOX_ITEMS, key)
+    ctx.put(AGENTS, (agent_id,), replace(agent, acked_seq=seq, sent_seq=max(seq, agent.sent_seq)))
+    flush(ctx, agent_id)
+
+
+def flush(ctx: Ctx, agent_id: str) -> None:
+    """Send what the rows say and the window allows, if there is a link."""
+    agent = agent_row(ctx, agent_id)
+    if agent.link_id is None:
+        return
+    last = agent.acked_seq + limits.OUTBOX_WINDOW_MESSAGES_MAX
+    sent = agent.sent_seq
+    for key, item in ctx.txn.scan(OUTBOX_ITEMS, (agent_id,), after=(agent_id, sent)):
+        seq = int(key[1])
+        if seq > last:
+            break
+        OUTBOX.next(state_of(agent, seq), OutboxEvent.SEND)
+        ctx.send_agent(agent.link_id, frame(item, seq))
+        sent = seq
+    if sent != agent.sent_seq:
+        ctx.put(AGENTS, (agent_id,), replace(agent, sent_seq=sent, max_sent_seq=max(sent, agent.max_sent_seq)))
+
+
+def frame(item: OutboxItem, seq: int) -> dict[str, Any]:
+    return {
+        "type": item.type,
+        "message_id": item.message_id,
+        "conversation_id": item.conversation_id,
+        "sent_at": to_rfc3339(item.at_ms),
+        "seq": seq,
+        "payload": item.payload,
+    }

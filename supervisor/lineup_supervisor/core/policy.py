@@ -1,0 +1,58 @@
+"""What an operator may tune in the core, as data that comes with the ``Boot`` event. Every default has its reason."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Times in milliseconds on the steady clock."""
+
+    cancel_grace_ms: int = 5_000
+    """how long an app may take to stop after a cancel; then the agent gets ``cancelled`` all the same"""
+
+    direct_timeout_ms: int = 60_000
+    """timeout of a ``direct`` tool whose manifest names none; an agent waits for it"""
+
+    worker_idle_ms: int = 60_000
+    """how long a worker that nobody needs stays; a person who comes back within a minute finds it warm"""
+
+    worker_start_timeout_ms: int = 20_000
+    """from the start of the process to ``worker.ready``; a cold disk and a busy machine included"""
+
+    worker_stop_grace_ms: int = 3_000
+    """from ``worker.stop`` to SIGKILL; long enough to finish a write, short enough for a shutdown"""
+
+    workers_max: int = 64
+    """processes at once; further instances wait for one that nobody needs"""
+
+    workers_starting_max: int = 4
+    """starts at once; more would only slow each other down"""
+
+    restarts_max: int = 5
+    """unexpected ends of one instance's worker within the window; one more closes the instance"""
+
+    restart_window_ms: int = 60_000
+    """window of the restart intensity"""
+
+    restart_delay_ms_min: int = 50
+    """delay before the second start in a window; doubles with each further one"""
+
+    restart_delay_ms_max: int = 5_000
+    """longest delay between two starts"""
+
+    quarantine_closures_max: int = 3
+    """instances of one bundle that were closed by restart intensity within the window; then the bundle is quarantined
+    """
+
+    quarantine_window_ms: int = 3_600_000
+    """window of the quarantine rule"""
+
+    receipts_kept: int = 4_096
+    """remembered ``message_id``s of one agent; older ones would be taken as new"""
+
+    actions_kept_ms: int = 86_400_000
+    """how long the answer to a host action is remembered for its resend"""
+
+    capabilities_denied: tuple[str, ...] = ()
+    """capabilities that no MiniApp gets on this machine, whatever a person would say"""

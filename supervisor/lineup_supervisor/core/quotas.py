@@ -1,0 +1,59 @@
+"""How much of what a MiniApp keeps in the Runtime, and how much its manifest allows. Owns ``USAGE``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from lineup_protocol import limits
+from lineup_protocol.errors import LineUpError
+from lineup_supervisor.core.ctx import Ctx
+from lineup_supervisor.core.schema import BUNDLES, USAGE, Instance, Usage
+from lineup_supervisor.core.txn import Txn
+
+# What is counted → (its name in the manifest's limits, the default in MiB, the refusal).
+STATE = "state"  # snapshots and surfaces of live instances
+ARTIFACTS = "artifacts"
+_KINDS = {
+    STATE: ("state_mb", limits.WORKER_STATE_MB_DEFAULT, "state_too_large"),
+    ARTIFACTS: ("artifacts_mb", limits.WORKER_ARTIFACTS_MB_DEFAULT, "artifact_quota_exceeded"),
+}
+
+
+def used(txn: Txn, app_scope: str, kind: str) -> int:
+    """Bytes in use."""
+    row = txn.get(USAGE, (app_scope, kind))
+    return row.bytes if row is not None else 0
+
+
+def allowed(manifest: dict[str, Any], kind: str) -> int:
+    """Bytes that the manifest allows."""
+    name, default_mb, _ = _KINDS[kind]
+    return int((manifest.get("limits") or {}).get(name) or default_mb) * limits.MIB
+
+
+def check_room(ctx: Ctx, instance: Instance, kind: str, more: int) -> None:
+    """Refuse ``more`` bytes that do not fit.
+
+    Raises:
+        LineUpError: the kind's own code, with ``{used, more, allowed}`` in bytes.
+    """
+    if more <= 0:
+        return
+    now_used = used(ctx.txn, instance.app_scope, kind)
+    most = allowed(ctx.need(BUNDLES, (instance.digest,)).manifest, kind)
+    if now_used + more > most:
+        raise LineUpError(
+            _KINDS[kind][2],
+            f"{instance.app_scope} keeps {now_used} bytes of {kind}, {more} more do not fit into {most}",
+            detail={"used": now_used, "more": more, "allowed": most},
+        )
+
+
+def charge(ctx: Ctx, app_scope: str, kind: str, more: int) -> None:
+    """Count ``more`` bytes, or give them back if it is negative."""
+    if more:
+        row = ctx.get(USAGE, (app_scope, kind)) or Usage()
+        assert row.bytes + more >= 0, f"{app_scope} would use fewer than no bytes of {kind}"
+        ctx.put(USAGE, (app_scope, kind), msgspec.structs.replace(row, bytes=row.bytes + more))

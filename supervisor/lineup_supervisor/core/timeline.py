@@ -1,0 +1,126 @@
+"""The conversation's timeline and the app sessions folded into it: what people and agents said, asked and got.
+
+Owns ``TIMELINE``, ``SESSIONS`` and ``SESSION_ENTRIES``. An app's inner events never come here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from lineup_supervisor.core.audit import audit
+from lineup_supervisor.core.ctx import Ctx
+from lineup_supervisor.core.schema import (
+    CONVERSATIONS,
+    SESSION_ENTRIES,
+    SESSIONS,
+    TIMELINE,
+    Entry,
+    Instance,
+    Interaction,
+    Mark,
+    Session,
+)
+from lineup_supervisor.core.tables import SESSION, SessionEvent, SessionState
+
+replace = msgspec.structs.replace
+_MARK = Mark()
+
+
+def append(ctx: Ctx, conversation_id: str, kind: str, author: str, *, session_id: str = "", **fields: Any) -> Entry:
+    """Add one entry at the end. An ended session takes none: the entry stays in the main conversation alone."""
+    conversation = ctx.need(CONVERSATIONS, (conversation_id,))
+    n = conversation.next_entry
+    ctx.put(CONVERSATIONS, (conversation_id,), replace(conversation, next_entry=n + 1, updated_ms=ctx.now.wall_ms))
+    if session_id and not _is_open(ctx, session_id):
+        session_id = ""
+    entry = Entry(
+        conversation_id=conversation_id,
+        n=n,
+        kind=kind,
+        author=author,
+        at_ms=ctx.now.wall_ms,
+        cause=ctx.cause,
+        session_id=session_id,
+        **fields,
+    )
+    ctx.put(TIMELINE, (conversation_id, n), entry)
+    if session_id:
+        ctx.put(SESSION_ENTRIES, (session_id, n), _MARK)
+    return entry
+
+
+def _is_open(ctx: Ctx, session_id: str) -> bool:
+    session = ctx.get(SESSIONS, (session_id,))
+    if session is None:
+        return False
+    SESSION.next(session.state, SessionEvent.APPEND)
+    return session.state == SessionState.OPEN
+
+
+def interaction_asked(ctx: Ctx, interaction: Interaction) -> None:
+    """Interact's own questions stand in the main conversation; an app's belong to its session as well."""
+    if interaction.source == "runtime_policy":
+        return
+    author = "agent" if interaction.source == "agent_tool" else "app"
+    append(
+        ctx,
+        interaction.conversation_id,
+        "interaction",
+        author,
+        ref=interaction.interaction_id,
+        session_id=interaction.session_id,
+    )
+
+
+def open_session(ctx: Ctx, instance: Instance, title: str, continues: str = "") -> str:
+    """The sub-conversation of a new instance; returns its id."""
+    session = Session(
+        session_id=ctx.new_id("s"),
+        instance_id=instance.instance_id,
+        app_scope=instance.app_scope,
+        conversation_id=instance.conversation_id,
+        state=SessionState.OPEN,
+        title=title,
+        created_ms=ctx.now.wall_ms,
+        continues=continues,
+    )
+    ctx.put(SESSIONS, (session.session_id,), session)
+    append(ctx, instance.conversation_id, "session", "runtime", ref=session.session_id)
+    audit(ctx, "session.opened", session.session_id, instance.instance_id, instance.conversation_id)
+    return session.session_id
+
+
+def end_session(ctx: Ctx, session_id: str, outcome: str) -> None:
+    """From now on it is read-only."""
+    session = ctx.get(SESSIONS, (session_id,))
+    if session is None or session.state == SessionState.READ_ONLY:
+        return
+    state = SESSION.next(session.state, SessionEvent.END)
+    ended = replace(session, state=state, ended_ms=ctx.now.wall_ms, outcome=outcome)
+    ctx.put(SESSIONS, (session_id,), ended)
+    audit(ctx, "session.ended", session_id, session.instance_id, session.conversation_id, outcome=outcome or None)
+
+
+def note_call(
+    ctx: Ctx, conversation_id: str, session_id: str, agent_id: str, call_id: str, what: str, text: str
+) -> None:
+    """What the agent asked of an app, or what came of it, in the app's session."""
+    append(
+        ctx,
+        conversation_id,
+        "call",
+        "agent",
+        session_id=session_id,
+        ref=call_id,
+        text=text,
+        format=what,
+        action_id=agent_id,
+    )
+
+
+def rename(ctx: Ctx, session_id: str, title: str) -> None:
+    session = ctx.get(SESSIONS, (session_id,))
+    if session is not None and session.state == SessionState.OPEN and title and session.title != title:
+        ctx.put(SESSIONS, (session_id,), replace(session, title=title))

@@ -1,0 +1,161 @@
+"""What the probe worker runs inside a level: it confines itself like any worker, then tries to get out.
+
+Runs in the sandbox, as text, with the interpreter's library and ``lineup_sdk.confine`` alone; prints one JSON object
+``{attempt: "denied: …" | "open: …"}`` and exits. Every attempt is harmless where it succeeds. The supervisor's side,
+which knows what each answer means, is ``probe``.
+"""
+
+import ctypes
+import json
+import os
+import socket
+import sys
+
+from lineup_sdk import confine
+
+TARGETS = json.loads(sys.argv[1])  # {"home", "store", "supervisor_pid", "unix_path"}
+
+
+def read_file(path):
+    with open(path, "rb") as file:
+        return f"read {len(file.read(64))} bytes of {path}"
+
+
+def list_folder(path):
+    return f"listed {len(os.listdir(path))} names in {path}"
+
+
+def write_beside_bundle():
+    with open(os.path.join(os.environ["LINEUP_BUNDLE"], ".probe"), "w") as file:
+        file.write("x")
+    os.unlink(file.name)
+    return "wrote into the bundle"
+
+
+def make_socket(family, kind, protocol=0):
+    socket.socket(family, kind, protocol).close()
+    return "made one"
+
+
+def connect_unix(address):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as peer:
+        peer.settimeout(1)
+        peer.connect(address)
+    return "connected"
+
+
+def fork():
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+    return "forked"
+
+
+def execute():
+    # Of the interpreter itself, which is there at every level; it replaces this process only if it is allowed to.
+    # A failed exec returns with the reason; a successful one ends here and its output says so.
+    os.execv(sys.executable, [sys.executable, "-I", "-S", "-c", "print('executed')"])
+
+
+def call(name, *arguments):
+    libc = ctypes.CDLL(None, use_errno=True)
+    function = getattr(libc, name)
+    function.restype = ctypes.c_long
+    if function(*arguments) < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return "the kernel took it"
+
+
+def system_call(number, *arguments):
+    return call("syscall", ctypes.c_long(number), *(ctypes.c_long(argument) for argument in arguments))
+
+
+def signal_supervisor():
+    os.kill(TARGETS["supervisor_pid"], 0)
+    return "could signal it"
+
+
+def foreign_descriptors():
+    # 0-2, and the folder being listed; the lifeline was closed by confine.
+    found = sorted(int(name) for name in os.listdir("/proc/self/fd"))
+    if len(found) > 4:
+        return f"inherited {found}"
+    raise PermissionError("none")
+
+
+def foreign_environment():
+    known = {"HOME", "TMPDIR", "LANG", "PWD", "LC_CTYPE"}
+    found = [name for name in os.environ if not name.startswith("LINEUP_") and name not in known]
+    if found:
+        return f"inherited {found}"
+    raise PermissionError("none")
+
+
+ARM = os.uname().machine == "aarch64"
+SUPERVISOR = f"/proc/{TARGETS['supervisor_pid']}"
+ATTEMPTS = {
+    "read_home": lambda: list_folder(TARGETS["home"]),
+    "read_store": lambda: list_folder(TARGETS["store"]),
+    "read_passwd": lambda: read_file("/etc/passwd"),
+    "supervisor_environ": lambda: read_file(f"{SUPERVISOR}/environ"),
+    "supervisor_fds": lambda: list_folder(f"{SUPERVISOR}/fd"),
+    "write_bundle": write_beside_bundle,
+    "write_root": lambda: os.mkdir("/lineup-probe") or os.rmdir("/lineup-probe") or "made a folder in /",
+    "inherited_fds": foreign_descriptors,
+    "inherited_environment": foreign_environment,
+    "tcp4": lambda: make_socket(socket.AF_INET, socket.SOCK_STREAM),
+    "udp4": lambda: make_socket(socket.AF_INET, socket.SOCK_DGRAM),
+    "tcp6": lambda: make_socket(socket.AF_INET6, socket.SOCK_STREAM),
+    "netlink": lambda: make_socket(socket.AF_NETLINK, socket.SOCK_RAW),
+    "vsock": lambda: make_socket(40, socket.SOCK_STREAM),
+    "unix_datagram": lambda: make_socket(socket.AF_UNIX, socket.SOCK_DGRAM),
+    "abstract_unix": lambda: connect_unix("\0" + TARGETS["abstract_unix"]),
+    "path_unix": lambda: connect_unix(TARGETS["unix_path"]),
+    "signal_supervisor": signal_supervisor,
+    "fork": fork,
+    "ptrace": lambda: system_call(117 if ARM else 101, 0, 0, 0, 0),
+    "process_vm_readv": lambda: system_call(270 if ARM else 310, os.getpid(), 0, 0, 0, 0, 0),
+    "pidfd_getfd": lambda: system_call(438, 0, 0, 0),
+    "keyctl": lambda: system_call(219 if ARM else 250, 0, -3, 0),
+    "io_uring": lambda: system_call(425, 1, 0),
+    "bpf": lambda: system_call(280 if ARM else 321, 0, 0, 0),
+    "unshare": lambda: call("unshare", 0x10000000),
+    "mount": lambda: call("mount", b"none", b"/tmp", b"tmpfs", 0, None),
+    "memfd": lambda: os.close(os.memfd_create("probe")) or "made one",
+    "execute": execute,  # last: it may not come back
+}
+
+
+# Not every failure is a refusal: a call that got as far as looking at its (empty) arguments was let in.
+LET_IN = {"EFAULT", "EINVAL", "EBADF", "ENXIO"}
+
+
+def attempt(action):
+    try:
+        return f"open: {action()}"
+    except OSError as error:
+        name = errno_name(error)
+        return f"open: reached the kernel ({name})" if name in LET_IN else f"denied: {name}"
+
+
+def errno_name(error):
+    import errno
+
+    return errno.errorcode.get(error.errno, str(error)) if error.errno else str(error)
+
+
+def main():
+    confine.apply(os.environ["LINEUP_LEVEL"])
+    results = {}
+    for name, action in ATTEMPTS.items():
+        if name == "fork":
+            # From here on as while an app runs: the link is up, nothing new may be opened.
+            confine.seal()
+        if name == "execute":
+            print(json.dumps(results), flush=True)
+        results[name] = attempt(action)
+    print(json.dumps({"execute": results["execute"]}), flush=True)
+
+
+main()

@@ -1,0 +1,172 @@
+"""What a worker may do, per isolation level, as data. Nothing here runs anything.
+
+Owns: the limits with their defaults and ceilings, the system calls, the ioctls and prctls, and which layer belongs to
+which level. ``sandbox`` makes a bubblewrap command of it, ``seccomp`` filters; ``lineup_sdk.confine`` applies it.
+``docs/isolation.md`` says in words what follows from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal
+
+Level = Literal["S3", "S2", "S1"]
+LEVELS: tuple[Level, ...] = ("S3", "S2", "S1")  # strongest first
+
+MIB = 1024 * 1024
+
+
+def level_satisfies(level: str, minimum: str) -> bool:
+    """True if ``level`` is at least as strong as ``minimum``; an unknown or absent level satisfies nothing."""
+    ranks: dict[str, int] = {name: rank for rank, name in enumerate(reversed(LEVELS))}
+    return level in ranks and ranks[level] >= ranks.get(minimum, len(LEVELS))
+
+
+@dataclass(frozen=True)
+class WorkerLimits:
+    """What one worker may use. A manifest may ask for less or, up to ``CEILINGS``, for more."""
+
+    memory_bytes: int = 512 * MIB  # private writable memory (RLIMIT_DATA; with a cgroup, all memory)
+    tmp_bytes: int = 64 * MIB  # its private /tmp
+    file_bytes: int = 64 * MIB  # any one file
+    open_files: int = 256
+    processes: int = 0  # children; 0 forbids fork altogether
+    threads: int = 64
+    cpu_share: float = 1.0  # of one processor, where a cgroup can enforce it
+    stdout_bytes_per_s: int = 64 * 1024  # more is counted, not kept
+
+    @classmethod
+    def from_mapping(cls, asked: Mapping[str, Any]) -> WorkerLimits:
+        """Defaults, overridden by the known names in ``asked``, each held within its floor and ceiling."""
+        chosen: dict[str, Any] = {}
+        for spec in fields(cls):
+            value = asked.get(spec.name)
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                held = max(_FLOORS.get(spec.name, 1), min(value, getattr(CEILINGS, spec.name)))
+                chosen[spec.name] = float(held) if spec.name == "cpu_share" else int(held)
+        return replace(cls(), **chosen)
+
+
+CEILINGS = WorkerLimits(
+    memory_bytes=8 * 1024 * MIB,
+    tmp_bytes=1024 * MIB,
+    file_bytes=1024 * MIB,
+    open_files=4_096,
+    processes=64,
+    threads=512,
+    cpu_share=8.0,
+    stdout_bytes_per_s=4 * MIB,
+)
+# Below these an interpreter with ZeroMQ cannot start at all.
+_FLOORS: dict[str, float] = {
+    "memory_bytes": 48 * MIB,
+    "open_files": 32,
+    "threads": 8,
+    "cpu_share": 0.05,
+    "processes": 0,
+}
+
+# Address space over the memory limit: code, reserved and not yet used arenas (64 to 128 MiB per thread), shared maps.
+ADDRESS_SPACE_EXTRA_BYTES = 1024 * MIB
+WORKER_NICENESS = 5  # a busy worker gives way to the supervisor
+
+# ---- paths inside the S3 sandbox
+
+BUNDLE_DIR = "/app"
+SOCKET_DIR = "/run/lineup"
+SOCKET_NAME = "s"
+PACKAGES_DIR = "/lineup"
+SITE_DIR = "/site"
+TMP_DIR = "/tmp"
+SANDBOX_ID = 65534  # uid and gid seen inside: nobody
+
+DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
+# Read where they exist; names, times and time zones only.
+DATA_FILES = ("/etc/ld.so.cache", "/etc/localtime", "/usr/share/zoneinfo")
+
+# ---- system calls (seccomp). Whatever is not named gets ENOSYS, so a newer kernel adds nothing.
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
+ALLOWED = _words(
+    """
+    read write readv writev pread64 pwrite64 preadv pwritev preadv2 pwritev2 close close_range lseek
+    open openat openat2 creat stat fstat lstat newfstatat statx statfs fstatfs access faccessat faccessat2
+    readlink readlinkat getdents getdents64 getcwd chdir fchdir umask
+    mkdir mkdirat rmdir unlink unlinkat rename renameat renameat2
+    link linkat symlink symlinkat
+    truncate ftruncate fallocate fsync fdatasync sync_file_range fadvise64 flock fchmod
+    getxattr lgetxattr fgetxattr listxattr llistxattr flistxattr
+    dup dup2 dup3 fcntl pipe pipe2 poll ppoll select pselect6 epoll_create epoll_create1 epoll_ctl epoll_wait
+    epoll_pwait epoll_pwait2 eventfd eventfd2 timerfd_create timerfd_settime timerfd_gettime signalfd signalfd4
+    sendfile splice tee copy_file_range
+    mmap munmap mprotect mremap madvise brk msync mincore membarrier
+    rt_sigaction rt_sigprocmask rt_sigreturn rt_sigpending rt_sigtimedwait rt_sigsuspend sigaltstack pause
+    alarm getitimer setitimer timer_create timer_settime timer_gettime timer_getoverrun timer_delete
+    kill tkill tgkill restart_syscall
+    futex futex_waitv set_robust_list get_robust_list set_tid_address rseq arch_prctl
+    gettimeofday time times clock_gettime clock_getres clock_nanosleep nanosleep getrandom
+    sched_yield sched_getaffinity sched_getparam sched_getscheduler sched_get_priority_min sched_get_priority_max getcpu
+    getpriority getrusage getrlimit sysinfo uname capget
+    getpid getppid gettid getuid geteuid getgid getegid getresuid getresgid getgroups getpgid getpgrp getsid
+    setsid setpgid
+    exit exit_group wait4 waitid
+    connect bind listen accept accept4 shutdown getsockname getpeername getsockopt setsockopt
+    sendto recvfrom sendmsg recvmsg sendmmsg recvmmsg
+    seccomp
+    """
+)
+
+# On S3 these touch only the private /tmp. On S2 Landlock does not govern them, and they would reach the person's files.
+ALLOWED_S3_ONLY = _words("chmod fchmodat fchmodat2 utime utimes utimensat futimesat")
+
+# Named, so that the attempt is answered with EPERM ("not allowed") and not with ENOSYS ("unknown").
+DENIED = _words(
+    """
+    execve execveat fork vfork memfd_create memfd_secret
+    ptrace process_vm_readv process_vm_writev process_madvise kcmp pidfd_open pidfd_getfd pidfd_send_signal
+    add_key request_key keyctl bpf perf_event_open userfaultfd
+    mount umount2 pivot_root chroot move_mount open_tree fsopen fsconfig fsmount fspick mount_setattr setns unshare
+    init_module finit_module delete_module kexec_load kexec_file_load reboot swapon swapoff acct quotactl syslog
+    open_by_handle_at name_to_handle_at fanotify_init
+    mknod mknodat setuid setgid setreuid setregid setresuid setresgid setgroups setfsuid setfsgid capset personality
+    sethostname setdomainname settimeofday clock_settime clock_adjtime adjtimex
+    setpriority sched_setparam sched_setattr sched_setaffinity ioprio_set
+    chown fchown lchown fchownat setxattr lsetxattr fsetxattr removexattr lremovexattr fremovexattr
+    shmget shmat shmctl msgget semget mq_open
+    rt_sigqueueinfo rt_tgsigqueueinfo
+    """
+)
+
+# The only socket domains and types of a worker: (domain, type). A datagram socket could be sent anywhere by name.
+AF_UNIX, SOCK_STREAM, SOCK_SEQPACKET = 1, 1, 5
+SOCKETS = ((AF_UNIX, SOCK_STREAM),)
+SOCKETPAIRS = ((AF_UNIX, SOCK_STREAM), (AF_UNIX, SOCK_SEQPACKET))
+SOCKET_TYPE_MASK = 0xF  # the rest are SOCK_NONBLOCK and SOCK_CLOEXEC
+
+CLONE_THREAD = 0x0001_0000
+# CLONE_NEW{NS,CGROUP,UTS,IPC,USER,PID,NET,TIME}: never, not even where children are allowed.
+CLONE_NAMESPACES = (
+    0x0002_0000 | 0x0200_0000 | 0x0400_0000 | 0x0800_0000 | 0x1000_0000 | 0x2000_0000 | 0x4000_0000 | 0x80
+)
+
+IOCTLS = {  # no TIOCSTI, no TIOCLINUX: neither is here
+    "TCGETS": 0x5401,
+    "TIOCGPGRP": 0x540F,
+    "TIOCGWINSZ": 0x5413,
+    "FIONREAD": 0x541B,
+    "FIONBIO": 0x5421,
+    "FIONCLEX": 0x5450,
+    "FIOCLEX": 0x5451,
+}
+PRCTLS = {"PR_GET_DUMPABLE": 3, "PR_SET_NAME": 15, "PR_GET_NAME": 16, "PR_SET_SECCOMP": 22, "PR_SET_VMA": 0x5356_4D41}
+
+# libzmq sets its threads to the policy that they have; to another one no thread may be set.
+SCHED_OTHER = 0
+
+# The second filter, once the link is up and before the app is loaded: no new sockets at all.
+SEALED: tuple[str, ...] = ("socket", "connect", "bind", "listen", "accept", "accept4", "seccomp", "prlimit64")

@@ -1,0 +1,501 @@
+"""The durable store: ``core.txn`` over one LMDB environment, one named database per table.
+
+This file owns the environment's life (create, open, migrate, grow, copy, close) and the transactions. It must not know
+what a row means. Its laws:
+
+- One opener (``StoreLock``), one writing thread, any number of short reads.
+- Every commit is on the disk when ``write`` or ``transact`` returns. No writemap: a full disk raises instead of killing.
+- A file that is not provably ours and whole is refused and left as it is. Each commit keeps its own transaction number
+  in the ``_store`` database; a header that was altered points to an older tree and is found out by it.
+- The map grows only while no transaction is open; ``transact`` then runs its work again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import lmdb
+
+from lineup_protocol.errors import LineUpError
+from lineup_supervisor.core.txn import Key, R, Table
+from lineup_supervisor.edges.store_file import (
+    DATA_NAME,
+    StoreLock,
+    extend,
+    file_system_warning,
+    forget_sum,
+    fsync_directory,
+    read_header,
+    write_sum,
+)
+from lineup_supervisor.edges.store_keys import decode_key, encode_key, encode_prefix, prefix_end
+from lineup_supervisor.edges.store_rows import decode_row, encode_row
+
+T = TypeVar("T")
+
+MAP_BYTES_START = 64 << 20  # address space and a sparse file, not memory or disk
+MAP_BYTES_MAX = 256 << 30  # far beyond any home; a runaway ends here, typed
+TABLES_MAX = 256  # named databases; handles are an array, so room is cheap
+READERS_MAX = 126  # LMDB's default; one process with a few threads needs a handful
+_META = b"_store"
+_TXN_ID = b"txn_id"
+_VERSION = b"schema_version"
+_STORAGE_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG, errno.EROFS)
+
+
+class MapFull(Exception):
+    """The map has no room for this transaction. ``transact`` grows it; ``write`` alone lets this through."""
+
+
+class RawTxn:
+    """What a migration works on: rows as plain maps, tables by name."""
+
+    def __init__(self, env: lmdb.Environment, txn: lmdb.Transaction) -> None:
+        self._env, self._txn = env, txn
+
+    def scan(self, table: str) -> Iterator[tuple[Key, dict[str, Any]]]:
+        import msgspec
+
+        for key, raw in self._txn.cursor(db=self._env.open_db(table.encode(), txn=self._txn)):
+            yield decode_key(key), msgspec.msgpack.decode(raw)
+
+    def put(self, table: str, key: Key, row: dict[str, Any]) -> None:
+        import msgspec
+
+        db = self._env.open_db(table.encode(), txn=self._txn)
+        self._txn.put(encode_key(key), msgspec.msgpack.encode(row), db=db)
+
+    def delete(self, table: str, key: Key) -> bool:
+        return bool(self._txn.delete(encode_key(key), db=self._env.open_db(table.encode(), txn=self._txn)))
+
+
+@dataclass(frozen=True)
+class Migration:
+    """From version ``source`` to ``source + 1``; all pending ones run in one transaction, so a kill leaves none half done."""
+
+    source: int
+    run: Callable[[RawTxn], None]
+
+
+@dataclass(frozen=True)
+class StoreStat:
+    """Sizes in bytes. ``used_bytes`` are pages of the newest transaction, free ones among them included."""
+
+    used_bytes: int
+    map_bytes: int
+    disk_bytes: int
+    readers: int
+
+
+class Store:
+    """See the module. Open with ``Store.open``."""
+
+    def __init__(self, directory: Path, tables: Sequence[Table[Any]], lock: StoreLock) -> None:
+        self.directory = directory
+        self._tables = tuple(tables)
+        self._lock = lock
+        self._gate = _Gate()
+        self._env: lmdb.Environment | None = None
+        self._dbs: dict[str, Any] = {}
+
+    @classmethod
+    def open(
+        cls,
+        directory: Path,
+        tables: Sequence[Table[Any]],
+        *,
+        schema_version: int = 1,
+        migrations: Sequence[Migration] = (),
+        map_bytes: int = MAP_BYTES_START,
+    ) -> Store:
+        """Open the store in ``directory`` (which exists), made anew if there is none.
+
+        Raises:
+            LineUpError: ``store_locked``, ``store_newer``, ``store_damaged``, ``storage_full``; nothing was changed.
+        """
+        assert len({t.name for t in tables}) == len(tables) <= TABLES_MAX and all(t.name != "_store" for t in tables)
+        with _typed(directory):
+            lock = StoreLock(directory)
+            store = cls(directory, tables, lock)
+            try:
+                store._start(schema_version, migrations, map_bytes)
+            except BaseException:
+                store.close()
+                raise
+        return store
+
+    def _start(self, schema_version: int, migrations: Sequence[Migration], map_bytes: int) -> None:
+        path = self.directory / DATA_NAME
+        if not path.exists():
+            self._create(schema_version)
+        header = read_header(path)
+        _check_content(path, header.txn_id, schema_version)
+        wanted = max(map_bytes, header.map_bytes)
+        while header.used_bytes * 2 > wanted and wanted < MAP_BYTES_MAX:
+            wanted *= 2
+        extend(path, wanted)
+        forget_sum(path)
+        self._open_env(wanted)
+        assert self._env is not None
+        self._env.reader_check()
+        self._prepare(schema_version, migrations)
+
+    def _create(self, schema_version: int) -> None:
+        """Make a whole, empty store beside its place and rename it there: a kill leaves all of it or none."""
+        fresh = self.directory / "new"
+        shutil.rmtree(fresh, ignore_errors=True)
+        fresh.mkdir(mode=0o700)
+        env = lmdb.open(str(fresh), map_size=1 << 20, max_dbs=1, mode=0o600)
+        try:
+            meta = env.open_db(_META)
+            with env.begin(write=True, db=meta) as txn:
+                txn.put(_VERSION, str(schema_version).encode())
+                txn.put(_TXN_ID, str(txn.id()).encode())
+        finally:
+            env.close()
+        os.rename(fresh / DATA_NAME, self.directory / DATA_NAME)
+        fsync_directory(self.directory)
+        shutil.rmtree(fresh, ignore_errors=True)
+
+    def _open_env(self, map_bytes: int) -> None:
+        try:
+            self._env = lmdb.open(
+                str(self.directory),
+                map_size=map_bytes,
+                max_dbs=TABLES_MAX,
+                max_readers=READERS_MAX,
+                mode=0o600,
+                create=False,
+                writemap=False,
+                metasync=True,
+                sync=True,
+            )
+        except (lmdb.InvalidError, lmdb.VersionMismatchError, lmdb.CorruptedError) as error:
+            raise _damaged(self.directory, str(error)) from error
+
+    def _prepare(self, schema_version: int, migrations: Sequence[Migration]) -> None:
+        """Open every table, migrate, all in one transaction that is committed only if something changed."""
+        env = self._environment()
+        txn = env.begin(write=True)
+        try:
+            meta = env.open_db(_META, txn=txn, create=False)
+            version = int(txn.get(_VERSION, db=meta) or b"0")
+            known = txn.stat(db=env.open_db(None, txn=txn))["entries"]
+            self._dbs = {table.name: env.open_db(table.name.encode(), txn=txn) for table in self._tables}
+            changed = txn.stat(db=env.open_db(None, txn=txn))["entries"] != known
+            for at in range(version, schema_version):
+                (step,) = [m for m in migrations if m.source == at]
+                step.run(RawTxn(env, txn))
+                changed = True
+            if changed:
+                txn.put(_VERSION, str(schema_version).encode(), db=meta)
+                txn.put(_TXN_ID, str(txn.id()).encode(), db=meta)
+        except BaseException:
+            txn.abort()
+            raise
+        if changed:
+            txn.commit()
+            self._dbs["_store"] = meta
+            return
+        txn.abort()  # handles that a transaction opened end with it
+        self._dbs = {table.name: env.open_db(table.name.encode(), create=False) for table in self._tables}
+        self._dbs["_store"] = env.open_db(_META, create=False)
+
+    @contextmanager
+    def write(self) -> Iterator[LmdbTxn]:
+        """One write transaction for the calling thread: on the disk at the end of the block, undone if it raises.
+
+        Raises:
+            LineUpError: ``storage_full``: nothing was written.
+            MapFull: nothing was written; call ``grow`` and run the block again.
+        """
+        with self._gate.shared(), _typed(self.directory):
+            inner = self._environment().begin(write=True)
+            txn = LmdbTxn(inner, self._dbs, writable=True)
+            try:
+                yield txn
+                if txn.dirty:
+                    inner.put(_TXN_ID, str(inner.id()).encode(), db=self._dbs["_store"])
+                inner.commit()
+            except BaseException:
+                with contextlib.suppress(lmdb.Error):
+                    inner.abort()
+                raise
+            finally:
+                txn.close()
+
+    @contextmanager
+    def read(self) -> Iterator[LmdbTxn]:
+        """A snapshot of the last commit. Keep it short: pages that it sees cannot be used again meanwhile."""
+        with self._gate.shared(), _typed(self.directory):
+            inner = self._environment().begin(write=False)
+            txn = LmdbTxn(inner, self._dbs, writable=False)
+            try:
+                yield txn
+            finally:
+                txn.close()
+                inner.abort()
+
+    def transact(self, work: Callable[[LmdbTxn], T]) -> T:
+        """``work`` in one write transaction; its result after the commit. ``work`` may be run again if the map grows."""
+        while True:
+            try:
+                with self.write() as txn:
+                    return work(txn)
+            except MapFull:
+                self.grow()
+            except LineUpError as error:
+                if isinstance(error.__cause__, lmdb.PanicError):
+                    self._reopen()
+                raise
+
+    def grow(self) -> None:
+        """Double the map. Waits until no transaction is open. Raises LineUpError ``storage_full`` at the limit."""
+        with self._gate.exclusive(), _typed(self.directory):
+            env = self._environment()
+            wanted: int = env.info()["map_size"] * 2
+            if wanted > MAP_BYTES_MAX:
+                raise LineUpError("storage_full", f"the store is at its limit of {MAP_BYTES_MAX} bytes")
+            extend(self.directory / DATA_NAME, wanted)
+            env.set_mapsize(wanted)
+
+    def copy(self, destination: Path) -> None:
+        """A hot, consistent, compact copy as the file ``destination`` (which must not exist), on the disk when this returns."""
+        assert not destination.exists()
+        with self._gate.shared(), _typed(self.directory):
+            partial = destination.with_name(destination.name + ".partial")
+            shutil.rmtree(partial, ignore_errors=True)
+            partial.mkdir(mode=0o700)
+            try:
+                self._environment().copy(str(partial), compact=True)
+                _finish_copy(partial)
+                os.rename(partial / DATA_NAME, destination)
+                fsync_directory(destination.parent)
+            finally:
+                shutil.rmtree(partial, ignore_errors=True)
+
+    def stat(self) -> StoreStat:
+        info = self._environment().info()
+        page: int = self._environment().stat()["psize"]
+        blocks = os.stat(self.directory / DATA_NAME).st_blocks
+        return StoreStat((info["last_pgno"] + 1) * page, info["map_size"], blocks * 512, info["num_readers"])
+
+    def warning(self) -> str | None:
+        """One sentence about where the store lies, if there is something to say."""
+        return file_system_warning(self.directory)
+
+    def close(self) -> None:
+        """Close and let go of the lock. No transaction may be open."""
+        with self._gate.exclusive():
+            if self._env is not None:
+                self._env.close()
+                self._env = None
+                with contextlib.suppress(LineUpError, OSError):  # without it, the next start checks a little less
+                    write_sum(self.directory / DATA_NAME)
+        self._lock.release()
+
+    def _reopen(self) -> None:
+        """After an error in the middle of a commit LMDB refuses everything until it is opened anew."""
+        with self._gate.exclusive():
+            env = self._environment()
+            map_bytes: int = env.info()["map_size"]
+            env.close()
+            self._env = None
+            self._open_env(map_bytes)
+            self._dbs = {name: self._environment().open_db(name.encode(), create=False) for name in self._dbs}
+
+    def _environment(self) -> lmdb.Environment:
+        assert self._env is not None, "the store is closed"
+        return self._env
+
+
+def _finish_copy(directory: Path) -> None:
+    """A compact copy counts its transactions anew; write that number into it, durably. It also shows that it opens."""
+    os.chmod(directory / DATA_NAME, 0o600)
+    env = lmdb.open(
+        str(directory), map_size=(directory / DATA_NAME).stat().st_size + (1 << 20), max_dbs=1, create=False
+    )
+    try:
+        meta = env.open_db(_META, create=False)
+        with env.begin(write=True, db=meta) as txn:
+            txn.put(_TXN_ID, str(txn.id()).encode())
+    finally:
+        env.close()
+
+
+class LmdbTxn:
+    """``core.txn.Txn`` over one LMDB transaction."""
+
+    def __init__(self, txn: lmdb.Transaction, dbs: dict[str, Any], *, writable: bool) -> None:
+        self._txn = txn
+        self._dbs = dbs
+        self._writable = writable
+        self._closed = False
+        self._changes: dict[str, int] = {}
+        self.dirty = False
+
+    def get(self, table: Table[R], key: Key) -> R | None:
+        raw = self._txn.get(encode_key(key), db=self._db(table))
+        return None if raw is None else decode_row(table, raw)
+
+    def put(self, table: Table[R], key: Key, row: R) -> None:
+        self._check_writable(table)
+        assert type(row) is table.row, f"{type(row).__name__} does not belong in {table.name}"
+        self._txn.put(encode_key(key), encode_row(row), db=self._db(table))
+        self.dirty = True
+
+    def delete(self, table: Table[Any], key: Key) -> bool:
+        self._check_writable(table)
+        gone = bool(self._txn.delete(encode_key(key), db=self._db(table)))
+        self.dirty |= gone
+        return gone
+
+    def scan(
+        self, table: Table[R], prefix: Key = (), *, after: Key | None = None, reverse: bool = False
+    ) -> Iterator[tuple[Key, R]]:
+        start = encode_prefix(prefix)
+        bound = None if after is None else encode_prefix(after)
+        cursor = self._txn.cursor(db=self._db(table))
+        if reverse:
+            found = _seek_last(cursor, prefix_end(start), bound)
+        else:
+            found = _seek_first(cursor, start, bound)
+        changes = self._changes.get(table.name, 0)
+        while found:
+            key, raw = cursor.item()
+            if not key.startswith(start):
+                return
+            yield decode_key(key), decode_row(table, raw)
+            assert not self._closed, "the transaction of this scan has ended"
+            if self._changes.get(table.name, 0) != changes:
+                raise RuntimeError(f"table {table.name} changed during a scan; take a list first")
+            found = cursor.prev() if reverse else cursor.next()
+
+    def close(self) -> None:
+        self._closed = True
+
+    def _db(self, table: Table[Any]) -> Any:
+        assert not self._closed, "the transaction has ended"
+        return self._dbs[table.name]
+
+    def _check_writable(self, table: Table[Any]) -> None:
+        assert self._writable, "a read transaction writes nothing"
+        self._changes[table.name] = self._changes.get(table.name, 0) + 1
+
+
+def _seek_first(cursor: lmdb.Cursor, start: bytes, after: bytes | None) -> bool:
+    if after is None or after < start:
+        return bool(cursor.set_range(start) if start else cursor.first())
+    found = bool(cursor.set_range(after) if after else cursor.first())
+    return bool(cursor.next()) if found and cursor.key() == after else found
+
+
+def _seek_last(cursor: lmdb.Cursor, end: bytes | None, after: bytes | None) -> bool:
+    if after is not None and (end is None or after < end):
+        end = after
+    if end is None:
+        return bool(cursor.last())
+    if not end:
+        return False
+    return bool(cursor.prev() if cursor.set_range(end) else cursor.last())
+
+
+class _Gate:
+    """Many transactions, or one change of the map. A waiting change lets no new transaction in."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._shared = 0
+        self._exclusive = False
+
+    @contextmanager
+    def shared(self) -> Iterator[None]:
+        with self._changed:
+            self._changed.wait_for(lambda: not self._exclusive)
+            self._shared += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._shared -= 1
+                self._changed.notify_all()
+
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        with self._changed:
+            self._changed.wait_for(lambda: not self._exclusive)
+            self._exclusive = True
+            self._changed.wait_for(lambda: not self._shared)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._exclusive = False
+                self._changed.notify_all()
+
+
+@contextmanager
+def _typed(directory: Path) -> Iterator[None]:
+    """What the disk says becomes an operating error; everything else passes."""
+    try:
+        yield
+    except lmdb.MapFullError as error:
+        raise MapFull(str(error)) from error
+    except (lmdb.CorruptedError, lmdb.PageNotFoundError) as error:
+        raise _damaged(directory, str(error)) from error
+    except (lmdb.DiskError, lmdb.PanicError) as error:
+        raise _full(directory, str(error)) from error
+    except lmdb.Error as error:
+        if getattr(error, "code", None) in _STORAGE_ERRNOS:
+            raise _full(directory, str(error)) from error
+        raise
+    except OSError as error:
+        if error.errno in _STORAGE_ERRNOS:
+            raise _full(directory, error.strerror or str(error)) from error
+        raise
+
+
+def _full(directory: Path, why: str) -> LineUpError:
+    return LineUpError("storage_full", f"the store in {directory} cannot be written ({why}); nothing was accepted")
+
+
+def _damaged(directory: Path, why: str) -> LineUpError:
+    return LineUpError(
+        "store_damaged",
+        f"the store in {directory} cannot be used: {why}; it was left as it is, `lineup restore` brings a backup into an empty home",
+    )
+
+
+def _check_content(path: Path, txn_id: int, schema_version: int) -> None:
+    """Look into the file through a mapping that cannot write: is it ours, of its newest transaction, of a known version?
+
+    Raises LineUpError ``store_newer`` or ``store_damaged``.
+    """
+    try:
+        env = lmdb.open(str(path), subdir=False, readonly=True, lock=False, max_dbs=1, map_size=0)
+    except lmdb.Error as error:
+        raise _damaged(path.parent, str(error)) from error
+    try:
+        with env.begin(db=env.open_db(_META, create=False)) as txn:
+            version, written = txn.get(_VERSION), txn.get(_TXN_ID)
+    except lmdb.NotFoundError as error:
+        raise _damaged(path.parent, "it is an LMDB file, but not one of ours") from error
+    finally:
+        env.close()
+    if version is None or not version.isdigit() or written != str(txn_id).encode():
+        raise _damaged(path.parent, "its header does not belong to its newest transaction")
+    if int(version) > schema_version:
+        raise LineUpError(
+            "store_newer",
+            f"the store in {path.parent} has version {int(version)}, this program knows up to {schema_version}; "
+            "install the newer program",
+        )

@@ -1,0 +1,279 @@
+"""The files of the store, looked at before LMDB maps them: the lock, the header of ``data.mdb``, its length, its file system.
+
+This file owns what must be certain before a map exists, because a damaged map kills the process instead of raising:
+one opener, both meta pages ours and plausible, no page of the newest transaction beyond the end of the file. It must
+not know tables or rows, and it never writes into a file that it has not made itself (but for its length).
+
+At a clean end the sum of both meta pages is kept in ``data.sum``, so that not one bit of them changes unnoticed at rest.
+
+``data.mdb`` is kept as long as its map, as a sparse file: a shorter one has lost its end. The layout of the meta pages
+is that of LMDB 0.9 (``mdb.c``: MDB_page, MDB_meta, MDB_db) on a little-endian 64-bit machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import stat
+import struct
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from lineup_protocol.errors import LineUpError
+
+DATA_NAME = "data.mdb"
+LOCK_NAME = "lineup.lock"
+SUM_NAME = "data.sum"
+
+_PAGE_HEADER = struct.Struct("<QHHI")  # mp_pgno, mp_pad, mp_flags, mp_pb
+_META = struct.Struct("<II Q Q")  # mm_magic, mm_version, mm_address, mm_mapsize
+_DB = struct.Struct("<I HH QQQQ Q")  # md_pad, md_flags, md_depth, branch, leaf, overflow pages, entries, root
+_META_TAIL = struct.Struct("<QQ")  # mm_last_pg, mm_txnid
+_META_BYTES = _PAGE_HEADER.size + _META.size + 2 * _DB.size + _META_TAIL.size
+_MAGIC = 0xBEEFC0DE
+_VERSION = 1
+_FLAG_BRANCH, _FLAG_LEAF, _FLAG_META = 0x01, 0x02, 0x08
+_FLAG_INTEGER_KEY = 0x08  # md_flags of the free list
+_NO_PAGE = (1 << 64) - 1
+
+# Where an mmap and flock are not what they are on a local disk, or writes are kept less surely.
+_DOUBTFUL_FILE_SYSTEMS = {
+    "nfs": "a network file system",
+    "nfs4": "a network file system",
+    "cifs": "a network file system",
+    "smb3": "a network file system",
+    "ceph": "a network file system",
+    "afs": "a network file system",
+    "9p": "a file system shared with another machine",
+    "virtiofs": "a file system shared with another machine",
+    "vboxsf": "a file system shared with another machine",
+    "fuse.sshfs": "a network file system",
+    "overlay": "a container's own layer, which goes away with the container",
+    "tmpfs": "memory, which is empty after a restart of the machine",
+    "ramfs": "memory, which is empty after a restart of the machine",
+}
+
+
+class StoreLock:
+    """The one opener: an exclusive flock on a file of its own, so that LMDB's files can be replaced under it."""
+
+    def __init__(self, directory: Path) -> None:
+        """Raises LineUpError ``store_locked`` naming the holder's pid."""
+        self._fd = os.open(directory / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            holder = os.pread(self._fd, 32, 0).decode(errors="replace").strip()
+            os.close(self._fd)
+            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+                raise
+            raise LineUpError(
+                "store_locked",
+                f"process {holder or '(unknown)'} has {directory.parent} open; stop it with `lineup down` or choose another --home",
+                detail={"pid": int(holder) if holder.isdigit() else None},
+            ) from error
+        with contextlib.suppress(OSError):  # a full disk: the lock holds all the same, only the pid is missing
+            os.ftruncate(self._fd, 0)
+            os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
+
+    def release(self) -> None:
+        if self._fd >= 0:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._fd, 0)
+            os.close(self._fd)
+            self._fd = -1
+
+
+@dataclass(frozen=True)
+class Header:
+    """What the newest meta page says. ``map_bytes`` is the map at the last commit, ``used_bytes`` what it needs."""
+
+    page_bytes: int
+    map_bytes: int
+    used_bytes: int
+    txn_id: int
+
+
+def read_header(path: Path) -> Header:
+    """Check ``data.mdb`` without mapping it.
+
+    Raises:
+        LineUpError: ``store_damaged``; the file is untouched.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise _damaged(path, "it is not a file")
+        length = os.fstat(fd).st_size
+        metas = [_read_meta(fd, path, 0, 0)]
+        metas.append(_read_meta(fd, path, 1, metas[0].page_bytes))
+        newest = max(metas, key=lambda meta: meta.txn_id)
+        _check_pair(path, metas[0], metas[1])
+        used = (newest.last_page + 1) * newest.page_bytes
+        if used > max(length, newest.map_bytes):
+            raise _damaged(path, "its newest header points beyond the map")
+        if used > length:
+            raise _damaged(path, f"it has {length} bytes but its newest header needs {used}")
+        for db in newest.dbs:
+            _check_root(fd, path, db, newest)
+        if (expected := _read_sum(path)) is not None and expected[0] == newest.txn_id:
+            if expected[1] != _sum_of(fd, newest.page_bytes):
+                raise _damaged(path, "its headers are not those that were written")
+        return Header(newest.page_bytes, newest.map_bytes, used, newest.txn_id)
+    finally:
+        os.close(fd)
+
+
+def write_sum(path: Path) -> None:
+    """Keep the sum of both headers beside the file, at a clean end, for the next ``read_header``. Raises OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        header = read_header(path)
+        line = f"{header.txn_id} {_sum_of(fd, header.page_bytes)}\n".encode()
+    finally:
+        os.close(fd)
+    fd = os.open(path.with_name(SUM_NAME), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        os.write(fd, line)
+    finally:
+        os.close(fd)
+
+
+def forget_sum(path: Path) -> None:
+    """From now on the headers change. Raises OSError."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path.with_name(SUM_NAME))
+
+
+def _read_sum(path: Path) -> tuple[int, int] | None:
+    try:
+        txn_id, crc = path.with_name(SUM_NAME).read_bytes()[:64].split()
+        return int(txn_id), int(crc)
+    except (OSError, ValueError):
+        return None
+
+
+def _sum_of(fd: int, page_bytes: int) -> int:
+    return zlib.crc32(os.pread(fd, _META_BYTES, page_bytes), zlib.crc32(os.pread(fd, _META_BYTES, 0)))
+
+
+def extend(path: Path, map_bytes: int) -> None:
+    """Make the file as long as its map, without using disk. Raises OSError."""
+    fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        if os.fstat(fd).st_size < map_bytes:
+            os.ftruncate(fd, map_bytes)
+            os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def fsync_directory(directory: Path) -> None:
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def file_system(directory: Path, mountinfo: str = "/proc/self/mountinfo") -> str:
+    """The type of the file system that holds ``directory``; "" where the kernel does not say."""
+    try:
+        lines = Path(mountinfo).read_text(errors="replace").splitlines()
+    except OSError:
+        return ""
+    where = os.path.realpath(directory)
+    best, kind = -1, ""
+    for line in lines:
+        fields = line.split(" ")
+        if "-" not in fields or len(fields) < 5:
+            continue
+        mount = fields[4].replace("\\040", " ").rstrip("/")
+        if (where == mount or where.startswith(mount + "/")) and len(mount) >= best:
+            best, kind = len(mount), fields[fields.index("-") + 1]
+    return kind
+
+
+def file_system_warning(directory: Path, mountinfo: str = "/proc/self/mountinfo") -> str | None:
+    """One sentence if the store should not lie there, else None."""
+    kind = file_system(directory, mountinfo)
+    what = _DOUBTFUL_FILE_SYSTEMS.get(kind)
+    return None if what is None else f"{directory} lies on {kind}, {what}; keep the home on a local disk"
+
+
+@dataclass(frozen=True)
+class _Db:
+    flags: int
+    depth: int
+    pages: int
+    entries: int
+    root: int
+
+
+@dataclass(frozen=True)
+class _Meta:
+    page_bytes: int
+    map_bytes: int
+    last_page: int
+    txn_id: int
+    dbs: tuple[_Db, _Db]  # the free list, the main database
+
+
+def _read_meta(fd: int, path: Path, number: int, at: int) -> _Meta:
+    raw = os.pread(fd, _META_BYTES, at)
+    if len(raw) < _META_BYTES:
+        raise _damaged(path, "it is too short to be one")
+    page, _, flags, _ = _PAGE_HEADER.unpack_from(raw, 0)
+    offset = _PAGE_HEADER.size
+    magic, version, address, map_bytes = _META.unpack_from(raw, offset)
+    if flags != _FLAG_META or magic != _MAGIC or version != _VERSION or page != number or address:
+        raise _damaged(path, f"header {number} is not that of an LMDB file")
+    offset += _META.size
+    page_bytes = _DB.unpack_from(raw, offset)[0]
+    last_page, txn_id = _META_TAIL.unpack_from(raw, offset + 2 * _DB.size)
+    if page_bytes not in (4096, 8192, 16384, 32768, 65536):
+        raise _damaged(path, f"header {number} names a page size of {page_bytes}")
+    dbs = tuple(_read_db(path, raw, offset + n * _DB.size, last_page) for n in range(2))
+    if (dbs[0].flags, dbs[1].flags) != (_FLAG_INTEGER_KEY, 0) or last_page < 1 or map_bytes % page_bytes:
+        raise _damaged(path, f"header {number} is not plausible")
+    return _Meta(page_bytes, map_bytes, last_page, txn_id, (dbs[0], dbs[1]))
+
+
+def _read_db(path: Path, raw: bytes, offset: int, last_page: int) -> _Db:
+    _, flags, depth, branch, leaf, overflow, entries, root = _DB.unpack_from(raw, offset)
+    db = _Db(flags, depth, branch + leaf + overflow, entries, root)
+    if root == _NO_PAGE:
+        plausible = depth == db.pages == entries == 0
+    else:
+        plausible = 2 <= root <= last_page and 1 <= depth <= 32 and depth <= db.pages < last_page and entries > 0
+    if not plausible:
+        raise _damaged(path, "a header points to a tree that cannot be")
+    return db
+
+
+def _check_pair(path: Path, even: _Meta, odd: _Meta) -> None:
+    """Transactions take turns: page 0 has the even ones, page 1 the odd ones, one apart (a new file has 0 in both)."""
+    fresh = even.txn_id == odd.txn_id == 0
+    in_turn = even.txn_id % 2 == 0 and odd.txn_id % 2 == 1 and abs(even.txn_id - odd.txn_id) == 1
+    if not (fresh or in_turn) or even.page_bytes != odd.page_bytes:
+        raise _damaged(path, "its two headers do not belong together")
+
+
+def _check_root(fd: int, path: Path, db: _Db, meta: _Meta) -> None:
+    if db.root == _NO_PAGE:
+        return
+    raw = os.pread(fd, _PAGE_HEADER.size, db.root * meta.page_bytes)
+    page, _, flags, _ = _PAGE_HEADER.unpack(raw)
+    if page != db.root or not flags & (_FLAG_LEAF if db.depth == 1 else _FLAG_BRANCH):
+        raise _damaged(path, f"page {db.root} is not the root that the header says")
+
+
+def _damaged(path: Path, why: str) -> LineUpError:
+    return LineUpError(
+        "store_damaged",
+        f"{path} cannot be used: {why}; it was left as it is, `lineup restore` brings a backup into an empty home",
+        detail={"path": str(path)},
+    )

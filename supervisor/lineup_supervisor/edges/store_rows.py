@@ -1,0 +1,36 @@
+"""Rows as bytes: msgpack maps by field name, one cached decoder per row type.
+
+Fields that are equal to their default may be missing and unknown ones are passed over, so that a row written by a
+later program of the same schema version can be read; what is unknown is lost when the row is next written.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import msgspec
+
+from lineup_protocol.errors import LineUpError
+from lineup_supervisor.core.txn import R, Table
+
+_encoder = msgspec.msgpack.Encoder()
+
+
+@functools.cache
+def _decoder(row: type[Any]) -> msgspec.msgpack.Decoder[Any]:
+    return msgspec.msgpack.Decoder(row)
+
+
+def encode_row(row: msgspec.Struct) -> bytes:
+    """Raises OverflowError for an integer beyond 64 bits, TypeError for what msgpack cannot hold."""
+    return _encoder.encode(row)
+
+
+def decode_row(table: Table[R], raw: bytes) -> R:
+    """Raises LineUpError ``store_damaged`` if the bytes are no such row."""
+    try:
+        row: R = _decoder(table.row).decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise LineUpError("store_damaged", f"a row of {table.name} cannot be read: {error}") from error
+    return row

@@ -1,0 +1,274 @@
+"""One worker as the daemon sees it: a process, its gate and its output, with one beginning and one end.
+
+Owns: putting sandbox, spawner, gate and logs together, and which reason an end gets. Must not know: the core, the
+store, or what a message means; the daemon turns these callbacks into events.
+
+Laws:
+    * Every ``start_worker`` ends in exactly one ``on_exited``; ``on_started`` and every ``on_message`` come before it.
+    * Callbacks come from the loop, never from inside a call of the daemon.
+    * When ``on_exited`` is called, process, socket, pipes and scratch directory are gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lineup_protocol.errors import LineUpError
+from lineup_supervisor.edges import sandbox
+from lineup_supervisor.edges import sandbox_policy as policy
+from lineup_supervisor.edges.gate import Gate, GateLimits
+from lineup_supervisor.edges.logs import Capture, LogDirectory
+from lineup_supervisor.edges.spawner import Exit, Process, Spawner
+
+CONNECT_S = 15.0  # from the start to a working link; a loaded machine starts an interpreter in a second or two
+DISCONNECT_GRACE_S = 1.0  # a worker that ends by itself loses its link a moment before its process is gone
+
+OnStarted = Callable[[int, str], None]
+OnMessage = Callable[[bytes], None]
+OnExited = Callable[[str, str, int | None], None]
+
+
+@dataclass(frozen=True)
+class HostSettings:
+    """Where workers live and what this machine may offer them (``levels``: what the probe has found to hold)."""
+
+    run_dir: Path
+    logs: LogDirectory
+    levels: tuple[policy.Level, ...]
+    why_not: str = ""  # cause and fix, for a refused start
+    bwrap: str | None = None
+    gate: GateLimits = field(default_factory=GateLimits)
+    connect_s: float = CONNECT_S
+
+
+class WorkerProcess:
+    """One incarnation. Made by ``WorkerHost.start_worker``; every method is safe at any time and never raises."""
+
+    def __init__(self, host: WorkerHost, on_started: OnStarted, on_message: OnMessage, on_exited: OnExited) -> None:
+        self.level: str = ""
+        self.limits = policy.WorkerLimits()
+        self._host = host
+        self._loop = host.spawner.loop
+        self._on_started = on_started
+        self._on_message = on_message
+        self._on_exited = on_exited
+        self._process: Process | None = None
+        self._gate: Gate | None = None
+        self._captures: list[Capture] = []
+        self._place: Path | None = None
+        self._timers: list[asyncio.TimerHandle] = []
+        self._ended = False
+
+    @property
+    def pid(self) -> int | None:
+        """The worker's own pid on this machine, once known."""
+        return self._process.pid if self._process is not None else None
+
+    @property
+    def is_ended(self) -> bool:
+        return self._ended
+
+    def send(self, payload: bytes) -> bool:
+        """Send one message; False if the link is not up (what is durable is sent again at the next start)."""
+        return self._gate is not None and self._gate.send(payload)
+
+    def taken(self, count: int = 1) -> None:
+        """The daemon has dealt with ``count`` messages; without this, reading stops at the high-water mark."""
+        if self._gate is not None:
+            self._gate.taken(count)
+
+    def stop(self, reason: str, grace_ms: int) -> None:
+        """Ends as ``stopped``. The daemon has asked by message already; TERM and KILL follow within ``grace_ms``."""
+        if self._process is not None:
+            self._process.stop(grace_ms / 1000, reason="stopped", detail=reason)
+
+    def kill(self, reason: str, detail: str) -> None:
+        """End it at once under this reason (``hung``, ``gate``, ``limit``, …)."""
+        if self._process is not None:
+            self._process.kill(reason, detail)
+
+    # ---- start
+
+    def _begin(self, request: dict[str, Any]) -> None:
+        try:
+            self._check_level(request["level"])
+            self._start(**request)
+        except LineUpError as error:
+            reason = "isolation_insufficient" if error.code == "isolation_insufficient" else "start_failed"
+            self._loop.call_soon(self._finish, Exit(reason, error.message))
+        except OSError as error:
+            self._loop.call_soon(self._finish, Exit("start_failed", f"cannot prepare the worker: {error}"))
+
+    def _check_level(self, level: str) -> None:
+        if level not in self._host.settings.levels:
+            why = self._host.settings.why_not or "the level does not hold on this machine"
+            raise LineUpError("isolation_insufficient", f"isolation level {level or 'none'} is not available: {why}")
+
+    def _start(
+        self, *, level: policy.Level, bundle_path: str, limits: Mapping[str, Any], scope: str, fields: dict[str, object]
+    ) -> None:
+        self.level = level
+        self.limits = policy.WorkerLimits.from_mapping(limits)
+        self._place = self._host.new_place()
+        gate = Gate(
+            self._place / "g" / policy.SOCKET_NAME,
+            self._host.settings.gate,
+            on_message=self._message,
+            on_ready=self._ready,
+            on_cut=self._cut,
+            on_throttled=functools.partial(self._note, scope, fields),
+        )
+        gate.open()
+        self._gate = gate
+        scratch = self._place / "t"
+        scratch.mkdir(mode=0o700)
+        command = sandbox.build_command(
+            sandbox.SandboxRequest(
+                level=level,
+                bundle_path=bundle_path,
+                socket_path=gate.path,
+                scratch_dir=str(scratch),
+                limits=self.limits,
+                entry=self._host.entry,
+                lifeline_fd=self._host.spawner.lifeline_fd,
+            ),
+            bwrap=self._host.settings.bwrap,
+        )
+        log = self._host.settings.logs.of(scope)
+        rate = self.limits.stdout_bytes_per_s
+        ends: list[int] = []
+        try:
+            for stream in ("stdout", "stderr"):
+                capture = Capture(log, stream, fields, bytes_per_s=rate)
+                ends.append(capture.open())
+                self._captures.append(capture)
+            self._process = self._host.spawner.start(
+                command, on_exit=self._exited, on_pid=self._started, stdout=ends[0], stderr=ends[1]
+            )
+        finally:
+            for end in ends:
+                os.close(end)
+        self._timers.append(self._loop.call_later(self._host.settings.connect_s, self._connect_deadline))
+
+    def _started(self, pid: int) -> None:
+        self._on_started(pid, self.level)
+        if self._gate is not None:
+            self._gate.expect(pid)
+
+    def _connect_deadline(self) -> None:
+        if self._gate is not None and not self._gate.is_ready:
+            self.kill("start_failed", f"the worker did not connect within {self._host.settings.connect_s:g} s")
+
+    # ---- the link
+
+    def _ready(self) -> None:
+        """The handshake is done; the worker's first message will follow."""
+
+    def _message(self, payload: bytes) -> None:
+        if not self._ended:
+            self._on_message(payload)
+
+    def _cut(self, reason: str, detail: str) -> None:
+        if reason == "disconnected":
+            self._timers.append(self._loop.call_later(DISCONNECT_GRACE_S, self.kill, "gate", f"{reason}: {detail}"))
+        else:
+            self.kill("gate", f"{reason}: {detail}")
+
+    def _note(self, scope: str, fields: dict[str, object], detail: str) -> None:
+        self._host.settings.logs.of(scope).write(stream="runtime", **fields, note=detail)
+
+    # ---- the end
+
+    def _exited(self, end: Exit) -> None:
+        for capture in self._captures:
+            capture.finish()
+        self._finish(self._named(end))
+
+    def _named(self, end: Exit) -> Exit:
+        """What the process itself said last may name the limit that ended it, or the layer that failed."""
+        last = self._captures[-1].last_line if self._captures else ""
+        if end.reason not in ("exited", "killed"):
+            return end
+        if last.startswith("bwrap: "):
+            return Exit("isolation_insufficient", f"the sandbox could not be made: {last}", end.exit_code)
+        if "cannot start: " in last:
+            return Exit("isolation_insufficient", f"the worker could not confine itself: {last}", end.exit_code)
+        if end.exit_code != 0 and last.startswith("MemoryError"):
+            limit = self.limits.memory_bytes // policy.MIB
+            return Exit("limit", f"over a limit: memory_bytes ({limit} MiB)", end.exit_code)
+        if end.exit_code and last:
+            return Exit(end.reason, f"{end.detail}; last output: {last[:300]}", end.exit_code)
+        return end
+
+    def _finish(self, end: Exit) -> None:
+        if self._ended:
+            return
+        self._ended = True
+        for timer in self._timers:
+            timer.cancel()
+        if self._gate is not None:
+            self._gate.close()
+        for capture in self._captures:
+            capture.finish()
+        if self._place is not None:
+            shutil.rmtree(self._place, ignore_errors=True)
+        self._host.workers.discard(self)
+        self._on_exited(end.reason, end.detail, end.exit_code)
+
+
+class WorkerHost:
+    """Starts workers. One per daemon; its loop must be running on the main thread."""
+
+    def __init__(self, settings: HostSettings, spawner: Spawner, *, entry: str = sandbox.WORKER_ENTRY) -> None:
+        self.settings = settings
+        self.spawner = spawner
+        self.entry = entry
+        self.workers: set[WorkerProcess] = set()
+        self._places = settings.run_dir / "w"
+        shutil.rmtree(self._places, ignore_errors=True)  # of a run before this one; its workers died with it
+        self._places.mkdir(mode=0o700, parents=True)
+
+    def new_place(self) -> Path:
+        """A private directory of one incarnation, with a name short enough for a socket below it."""
+        place = self._places / secrets.token_hex(4)
+        place.mkdir(mode=0o700)
+        return place
+
+    def start_worker(
+        self,
+        instance_id: str,
+        incarnation: int,
+        *,
+        app_scope: str,
+        bundle_path: str,
+        limits: Mapping[str, Any],
+        level: str,
+        on_started: OnStarted,
+        on_message: OnMessage,
+        on_exited: OnExited,
+    ) -> WorkerProcess:
+        """Start one incarnation at ``level`` (which must be among ``settings.levels``; never at less).
+
+        ``on_started(pid, level)``, then ``on_message(payload)`` for each message, then
+        ``on_exited(reason, detail, exit_code)``.
+        """
+        worker = WorkerProcess(self, on_started, on_message, on_exited)
+        self.workers.add(worker)
+        worker._begin(
+            {
+                "level": level,
+                "bundle_path": bundle_path,
+                "limits": limits,
+                "scope": app_scope,
+                "fields": {"app_scope": app_scope, "instance_id": instance_id, "incarnation": incarnation},
+            }
+        )
+        return worker

@@ -1,0 +1,200 @@
+"""The audit's chain is checked independently; the logs are read without a daemon, over rotation and damage."""
+
+from __future__ import annotations
+
+import copy
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from lineup_hostshell.cli.audit_chain import NO_HASH, ChainCheck, row_hash
+from lineup_hostshell.cli.log_files import Follower, parse, read_last
+
+
+def chained(count: int) -> list[dict[str, object]]:
+    rows: list[dict[str, object]] = []
+    prev = NO_HASH
+    for seq in range(1, count + 1):
+        body = {
+            "seq": seq, "at_ms": seq * 1000, "actor": "runtime", "kind": "call.accepted", "subjects": [f"c-{seq}"],
+            "cause": f"e-{seq}", "detail": {"words": "你好", "n": seq},
+        }  # fmt: skip
+        prev_of_this, prev = prev, row_hash(prev, body)
+        rows.append({**body, "prev": prev_of_this, "hash": prev})
+    return rows
+
+
+def serve(runtime, rows, head=None):
+    last = rows[-1] if rows else {"seq": 0, "hash": ""}
+    found = head or {"seq": last["seq"], "hash": last["hash"]}
+
+    def page(args):
+        kept = [row for row in rows if row["seq"] > args["after"]]
+        return {"rows": kept[: min(args["limit"], 7)], "head": found}  # small pages, so that several are read
+
+    runtime.queries["audit.page"] = page
+    return found
+
+
+def test_an_intact_chain(run, runtime):
+    rows = chained(23)
+    serve(runtime, rows)
+    assert run("audit", "verify").stdout == f"The audit is intact: 23 rows, head {rows[-1]['hash']}.\n"
+    report = json.loads(run("audit", "verify", "--json").stdout)
+    assert report == {"ok": True, "rows": 23, "hash": rows[-1]["hash"], "broken": None}
+
+
+def test_an_empty_chain(run, runtime):
+    serve(runtime, [])
+    assert "intact: 0 rows" in run("audit", "verify").stdout
+
+
+def change_detail(rows):
+    rows[9]["detail"]["n"] = 999
+
+
+def change_and_rehash(rows):
+    rows[9]["detail"]["n"] = 999
+    body = {name: value for name, value in rows[9].items() if name not in ("prev", "hash")}
+    rows[9]["hash"] = row_hash(rows[9]["prev"], body)
+
+
+def remove(rows):
+    del rows[9]
+
+
+def swap(rows):
+    rows[9], rows[10] = rows[10], rows[9]
+
+
+def add_a_field(rows):
+    rows[9]["note"] = "x"
+
+
+@pytest.mark.parametrize(
+    ("damage", "seq"), [(change_detail, 10), (change_and_rehash, 11), (remove, 10), (swap, 10), (add_a_field, 10)]
+)
+def test_the_first_broken_row_is_named(damage, seq):
+    rows = chained(20)
+    head = {"seq": 20, "hash": rows[-1]["hash"]}
+    damage(rows)
+    check = ChainCheck()
+    for row in rows:
+        check.take(row)
+    check.end(head)
+    assert check.broken is not None
+    assert check.broken.seq == seq
+
+
+def test_a_cut_end_is_noticed(run, runtime):
+    rows = chained(20)
+    serve(runtime, rows[:15], head={"seq": 20, "hash": rows[-1]["hash"]})
+    result = run("audit", "verify")
+    assert result.exit_code == 1
+    assert "broken at row 16: the chain ends here but the head is row 20" in result.stderr
+
+
+def test_a_broken_row_over_the_link(run, runtime):
+    rows = copy.deepcopy(chained(20))
+    rows[9]["actor"] = "agent:forged"
+    serve(runtime, rows)
+    result = run("audit", "verify")
+    assert result.exit_code == 1
+    assert "the audit is broken at row 10: its content does not match its hash; the 9 rows before it" in result.stderr
+    assert json.loads(run("audit", "verify", "--json").stdout)["broken"]["seq"] == 10
+
+
+def test_export_is_json_lines_that_verify_again(run, runtime):
+    rows = chained(20)
+    serve(runtime, rows)
+    exported = [json.loads(line) for line in run("audit", "export").stdout.splitlines()]
+    assert exported == rows
+    assert len(run("audit", "export", "--after", "15").stdout.splitlines()) == 5
+
+
+def log_line(at: str, event: str, **fields: object) -> str:
+    return json.dumps({"at": f"2026-11-30T08:00:{at}.000Z", "level": "info", "event": event, **fields}) + "\n"
+
+
+@pytest.fixture
+def log_home(home: Path) -> Path:
+    logs = home / "logs"
+    logs.mkdir(parents=True)
+    (logs / "supervisor.log.1").write_text(log_line("01", "one"))
+    (logs / "supervisor.log").write_text(log_line("03", "three") + log_line("05", "five") + "half a li")
+    (logs / "workers.log").write_text(
+        log_line("02", "two", app_scope="task-dashboard", stream="stderr")
+        + log_line("04", "\x1b[31mfour", app_scope="whiteboard")
+    )
+    (logs / "detached.out").write_text("not a log\n")
+    return home
+
+
+def test_all_files_are_merged_in_the_order_of_time(log_home):
+    lines = read_last(log_home, 100)
+    assert [line.fields.get("event") for line in lines if "event" in line.fields] == [
+        "one",
+        "two",
+        "three",
+        "\x1b[31mfour",
+        "five",
+    ]
+    assert [line.fields["message"] for line in lines if "message" in line.fields] == ["half a li"]
+
+
+def test_the_last_n_and_one_app(log_home, run):
+    assert run("logs", "--app", "task-dashboard").stdout.rstrip().endswith("task-dashboard stderr: two")
+    out = run("logs", "--app", "whiteboard").stdout
+    assert "\\x1b[31mfour" in out
+    assert "\x1b" not in out
+    assert [
+        json.loads(line)["event"]
+        for line in run("logs", "-n", "2", "--app", "whiteboard", "--json").stdout.splitlines()
+    ]
+    assert run("logs", "-n", "0").stdout == ""
+
+
+def test_follow_goes_on_over_rotation_truncation_and_new_files(log_home):
+    logs = log_home / "logs"
+    follower = Follower(log_home)
+    try:
+        assert follower.new_lines() == []
+        with (logs / "supervisor.log").open("a") as out:
+            out.write(log_line("06", "six"))
+            out.write('{"event": "cut ')
+        assert [line.fields.get("event") for line in follower.new_lines()] == ["six"]
+        with (logs / "supervisor.log").open("a") as out:
+            out.write('in two"}\n')
+        assert [line.fields["event"] for line in follower.new_lines()] == ["cut in two"]
+        with (logs / "supervisor.log").open("a") as out:
+            out.write(log_line("07", "last words"))
+        (logs / "supervisor.log").rename(logs / "supervisor.log.2")
+        (logs / "supervisor.log").write_text(log_line("08", "first words"))
+        assert [line.fields["event"] for line in follower.new_lines()] == ["last words", "first words"]
+        (logs / "supervisor.log").write_text(log_line("09", "new"))
+        (logs / "supervisor.log.2").unlink()
+        (logs / "new.log").write_text(log_line("10", "another file"))
+        found = [line.fields["event"] for line in follower.new_lines()]
+        assert "another file" in found
+        assert follower.new_lines() == []
+    finally:
+        follower.close()
+
+
+def test_lines_of_a_follower_come_as_they_are_written(log_home):
+    follower = Follower(log_home)
+    try:
+        stream = follower.lines(poll_s=0.01)
+        (log_home / "logs" / "late.log").write_text(log_line("11", "late"))
+        started = time.monotonic()
+        assert next(stream).fields["event"] == "late"
+        assert time.monotonic() - started < 10
+    finally:
+        follower.close()
+
+
+@pytest.mark.parametrize("data", [b"\xff\xfe", b"[1]", b"null", b"", b"{", b'{"a": NaN}'])
+def test_a_line_that_is_no_json_object_is_kept_as_text(data):
+    assert parse(data, "x.log").fields

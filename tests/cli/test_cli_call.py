@@ -1,0 +1,229 @@
+"""`lineup call`: made once, watched to its end, with the exit code of how it ended; Ctrl-C never harms the call."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from lineup_protocol.errors import LineUpError
+
+REVISION = "r-0123456789abcdef"
+
+
+def accepting(runtime: Any, *records: dict[str, Any]) -> None:
+    runtime.queries["tools"] = lambda args: {"revision": REVISION, "tools": []}
+    runtime.actions["call.start"] = lambda args: {"record": {"call_id": args["call_id"], "status": "waiting_for_app"}}
+    runtime.records = list(records)
+
+
+def error(code: str) -> dict[str, str]:
+    return {"code": code, "message": f"it is {code}"}
+
+
+@pytest.mark.parametrize(
+    ("record", "code", "words"),
+    [
+        ({"status": "completed", "result": {"ok": True}}, 0, '"ok": true'),
+        (
+            {"status": "failed", "error": error("outcome_unknown")},
+            3,
+            "failed: outcome_unknown: it is outcome_unknown; ",
+        ),
+        ({"status": "cancelled", "error": error("app_closed")}, 4, "was cancelled: app_closed"),
+        ({"status": "expired", "error": error("tool_timeout")}, 5, "was expired: tool_timeout"),
+        ({"status": "rejected", "error": error("tool_input_invalid")}, 6, "was rejected: tool_input_invalid"),
+        ({"status": "cancelled"}, 4, "was cancelled; `lineup story"),
+    ],
+    ids=lambda value: value.get("status") if isinstance(value, dict) else None,
+)
+def test_exit_code_says_how_it_ended(run, runtime, record, code, words):
+    accepting(runtime, {"status": "running", "progress": 0.5, "progress_message": "half"}, record)
+    result = run("call", "demo.work", '{"n": 1}')
+    assert result.exit_code == code
+    assert words in result.output
+    assert " 50%  half" in result.stderr
+
+
+def test_it_acts_as_the_agent_cli_with_the_present_revision(run, runtime):
+    accepting(runtime, {"status": "completed", "result": {}})
+    runtime.queries["call"] = lambda args: (_ for _ in ()).throw(LineUpError("call_not_found", "unknown"))
+    result = run("call", "demo.work", '{"n": 1}', "--conversation", "c-9", "--call-id", "mine-1")
+    assert result.exit_code == 0, result.output
+    (args,) = runtime.args_of("call.start")
+    assert args == {
+        "call_id": "mine-1",
+        "tool_id": "demo.work",
+        "input": {"n": 1},
+        "conversation_id": "c-9",
+        "inventory_revision": REVISION,
+    }
+
+
+def test_the_same_call_again_carries_the_revision_of_then(run, runtime):
+    accepting(runtime, {"status": "completed", "result": {}})
+    runtime.queries["call"] = lambda args: {
+        "call_id": args["call_id"],
+        "status": "running",
+        "inventory_revision": "r-old",
+    }
+    assert run("call", "demo.work", "--call-id", "mine-1").exit_code == 0
+    assert runtime.args_of("call.start")[0]["inventory_revision"] == "r-old"
+
+
+def test_a_revision_that_changed_meanwhile_is_tried_once_more_under_a_new_id(run, runtime):
+    accepting(runtime, {"status": "completed", "result": {}})
+    revisions = iter(["r-1", "r-2", "r-3"])
+    runtime.queries["tools"] = lambda args: {"revision": next(revisions), "tools": []}
+
+    def start(args: dict[str, Any]) -> dict[str, Any]:
+        if args["inventory_revision"] == "r-1":
+            raise LineUpError("inventory_revision_mismatch", "it is r-2", detail={"revision": "r-2"})
+        return {"call_id": args["call_id"], "status": "running"}
+
+    runtime.actions["call.start"] = start
+    assert run("call", "demo.work").exit_code == 0
+    first, second = runtime.args_of("call.start")
+    assert (first["inventory_revision"], second["inventory_revision"]) == ("r-1", "r-2")
+    assert first["call_id"] != second["call_id"]
+
+
+def test_a_refusal_is_exit_6_with_its_place(run, runtime):
+    accepting(runtime)
+
+    def refuse(args: dict[str, Any]) -> None:
+        raise LineUpError("tool_input_invalid", "the input is wrong", detail={"path": "/title", "rule": "is required"})
+
+    runtime.actions["call.start"] = refuse
+    result = run("call", "demo.work", "{}")
+    assert result.exit_code == 6
+    assert "tool_input_invalid: the input is wrong (at /title: is required); `lineup tools --json`" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("argument", "stdin", "words"),
+    [
+        ('{"a": 1,}', None, "line 1, column 9"),
+        ('{"a": NaN}', None, "the input at /a is not a finite number"),
+        ('{"a": 1, "a": 2}', None, "twice"),
+        ("-", b'{"a": "\xff"}', "UTF-8"),
+        ("-", b"", "is not JSON"),
+        ("[" * 40 + "]" * 40, None, "deeper"),
+    ],
+)
+def test_bad_json_is_exit_2_with_its_place(run, runtime, argument, stdin, words):
+    accepting(runtime)
+    result = run("call", "demo.work", argument, input=stdin)
+    assert result.exit_code == 2
+    assert words in result.stderr
+    assert runtime.seen == []
+
+
+def test_input_comes_from_stdin(run, runtime):
+    accepting(runtime, {"status": "completed", "result": {}})
+    assert run("call", "demo.work", "-", input='{"words": "你好"}').exit_code == 0
+    assert runtime.args_of("call.start")[0]["input"] == {"words": "你好"}
+
+
+def test_ids_are_checked_before_anything_is_sent(run, runtime):
+    accepting(runtime)
+    for option in ("--conversation", "--call-id"):
+        result = run("call", "demo.work", option, "no spaces please")
+        assert result.exit_code == 2
+        assert "is not an id" in result.stderr
+    assert runtime.seen == []
+
+
+def test_no_wait_prints_the_id(run, runtime):
+    accepting(runtime)
+    result = run("call", "demo.work", "--no-wait")
+    assert result.exit_code == 0
+    assert result.stdout.strip() == runtime.args_of("call.start")[0]["call_id"]
+    assert not runtime.watched.is_set()
+
+
+def test_timeout_is_exit_8_and_leaves_the_call(run, runtime):
+    accepting(runtime, {"status": "running"})
+    result = run("call", "demo.work", "--timeout", "0.2")
+    assert result.exit_code == 8
+    assert "is still running after 0.2 s and goes on; `lineup story" in result.stderr
+    assert runtime.args_of("call.cancel") == []
+
+
+def test_json_prints_the_record_and_nothing_else(run, runtime):
+    accepting(runtime, {"status": "running", "progress": 0.1}, {"status": "completed", "result": {"text": "a\u202eb"}})
+    result = run("call", "demo.work", "--json")
+    record = json.loads(result.stdout)
+    assert record["status"] == "completed"
+    assert record["result"] == {"text": "a\u202eb"}
+    assert "\u202e" not in result.stdout
+    assert result.stderr == ""
+
+
+def start_call(environment: dict[str, str], *options: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "lineup_hostshell.cli.main", "call", "demo.work", *options],
+        env={**environment, "PYTHONPATH": ""},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_ctrl_c_leaves_the_call_running_and_says_how_to_find_it(runtime, environment):
+    accepting(runtime, {"status": "running"})
+    process = start_call(environment)
+    assert runtime.watched.wait(30)
+    assert process.stderr is not None
+    assert "running" in process.stderr.readline()
+    os.kill(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=30)
+    call_id = runtime.args_of("call.start")[0]["call_id"]
+    assert process.returncode == 130
+    assert f"The call {call_id} goes on." in said
+    assert f"lineup cancel {call_id}" in said
+    assert runtime.args_of("call.cancel") == []
+
+
+def test_cancel_on_interrupt_cancels_and_waits_for_the_result(runtime, environment):
+    accepting(runtime, {"status": "running"})
+
+    def cancel(args: dict[str, Any]) -> dict[str, Any]:
+        runtime.records = [{"status": "cancelled", "error": error("app_closed")}]
+        return {}
+
+    runtime.actions["call.cancel"] = cancel
+    process = start_call(environment, "--cancel-on-interrupt")
+    assert runtime.watched.wait(30)
+    assert process.stderr is not None
+    assert "running" in process.stderr.readline()
+    os.kill(process.pid, signal.SIGINT)
+    process.communicate(timeout=30)
+    assert process.returncode == 4
+    assert runtime.args_of("call.cancel")[0]["call_id"] == runtime.args_of("call.start")[0]["call_id"]
+
+
+def test_a_runtime_that_is_restarted_meanwhile_is_waited_for(home, runtime, environment):
+    accepting(runtime, {"status": "running"})
+    process = start_call(environment)
+    assert runtime.watched.wait(30)
+    runtime.__exit__()
+    assert process.stderr is not None
+    assert "running" in process.stderr.readline()
+    assert "The Runtime is gone; the call is kept." in process.stderr.readline()
+    with type(runtime)(home) as second:
+        second.records = [{"status": "completed", "result": {"late": True}}]
+        out, _ = process.communicate(timeout=30)
+    assert process.returncode == 0
+    assert json.loads(out) == {"late": True}
+
+
+def test_cancel_asks_for_it(run, runtime):
+    runtime.actions["call.cancel"] = lambda args: {}
+    assert run("cancel", "c-1", "--reason", "changed my mind").exit_code == 0
+    assert runtime.args_of("call.cancel") == [{"call_id": "c-1", "agent_id": "cli", "reason": "changed my mind"}]

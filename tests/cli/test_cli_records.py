@@ -1,0 +1,213 @@
+"""What is printed of apps, tools, calls, interactions and stories; and that nothing of others drives the terminal."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from lineup_hostshell.cli.output import ago, duration, safe_text, size, to_json
+from lineup_hostshell.cli.story_view import story_lines
+from lineup_hostshell.cli.story_words import ACTORS, KINDS
+from lineup_protocol.errors import LineUpError
+
+NASTY = "a\x1b[2Jb\rc\u202ed"
+
+
+def test_apps_lists_states(run, runtime):
+    runtime.queries["apps"] = lambda args: {
+        "apps": [
+            {"app_scope": "chat", "version": "1.0.0", "kind": "system", "tools": ["notice"], "enabled": True},
+            {"app_scope": "whiteboard", "version": "1.0.0", "kind": "bundled", "tools": [], "enabled": False},
+            {
+                "app_scope": "bad",
+                "version": "0.1.0",
+                "kind": "installed",
+                "quarantined": True,
+                "quarantine_reason": NASTY,
+            },
+        ]
+    }
+    lines = run("apps").stdout.splitlines()
+    assert lines[0].split() == ["APP", "VERSION", "KIND", "TOOLS", "STATE"]
+    assert lines[1].split() == ["chat", "1.0.0", "system", "notice", "enabled"]
+    assert lines[2].endswith("disabled")
+    assert "quarantined: a\\x1b[2Jb\\x0dc\\u202ed" in lines[3]
+    assert json.loads(run("apps", "list", "--json").stdout)[0]["app_scope"] == "chat"
+    assert json.loads(run("apps", "--json", "list").stdout)[0]["app_scope"] == "chat"
+
+
+@pytest.mark.parametrize("verb", ["remove", "enable", "disable"])
+def test_apps_changes_go_by_scope(run, runtime, verb):
+    runtime.actions[f"apps.{verb}"] = lambda args: {}
+    result = run("apps", verb, "whiteboard")
+    assert result.stdout == f"whiteboard is {verb.removesuffix('e')}ed.\n"
+    assert runtime.args_of(f"apps.{verb}") == [{"app_scope": "whiteboard"}]
+
+
+def test_apps_add_says_every_fault_with_its_path(run, runtime, tmp_path):
+    bundle = tmp_path / "my-app"
+    bundle.mkdir()
+    (bundle / "miniapp.json").write_text("{}")
+    faults = [{"path": "/app_scope", "rule": "is required"}, {"path": "/tools/0/id", "rule": "must start with x."}]
+
+    def refuse(args):
+        raise LineUpError("manifest_invalid", "/app_scope: is required (and 1 more)", detail={"faults": faults})
+
+    runtime.actions["apps.add"] = refuse
+    result = run("apps", "add", str(bundle))
+    assert result.exit_code == 1
+    assert result.stderr.splitlines() == [
+        "  /app_scope: is required",
+        "  /tools/0/id: must start with x.",
+        "lineup: manifest_invalid: miniapp.json has 2 faults, listed above; mend them and add it again.",
+    ]
+    assert runtime.args_of("apps.add") == [{"path": str(bundle)}]
+
+
+def test_apps_add_of_a_folder_without_a_manifest_asks_nobody(run, runtime, tmp_path):
+    result = run("apps", "add", str(tmp_path))
+    assert result.exit_code == 1
+    assert "has no miniapp.json" in result.stderr
+    assert runtime.seen == []
+
+
+def test_tools_prints_the_revision(run, runtime):
+    tool = {"id": "task-dashboard.open", "handling": "launch", "description": "Opens a task."}
+    runtime.queries["tools"] = lambda args: {"revision": "r-1", "tools": [tool]}
+    out = run("tools").stdout
+    assert "Inventory r-1" in out
+    assert "task-dashboard.open  launch    Opens a task." in out
+    assert json.loads(run("tools", "--json").stdout) == {"revision": "r-1", "tools": [tool]}
+
+
+def test_calls_filters_and_is_honest_when_there_is_none(run, runtime):
+    runtime.queries["calls"] = lambda args: {"calls": []}
+    assert "No tool has been called yet" in run("calls").stdout
+    assert "No call matches." in run("calls", "--state", "running", "--limit", "7").stdout
+    assert runtime.args_of("calls") == [{"limit": 50}, {"limit": 7, "state": "running"}]
+    runtime.queries["calls"] = lambda args: {
+        "calls": [{"call_id": "c-1", "tool_id": "x.y", "agent_id": "demo", "status": "running", "progress": 0.25}]
+    }
+    assert run("calls").stdout.splitlines()[1].split() == ["c-1", "x.y", "demo", "running", "25%"]
+
+
+def test_interactions_and_answer(run, runtime):
+    record = {
+        "interaction_id": "i-1",
+        "kind": "confirm",
+        "owner": {"app_scope": "task-dashboard", "instance_id": "in-1"},
+        "status": "presented",
+        "request": {"kind": "confirm", "title": "Close the unfinished task?"},
+        "created_at": "2026-11-30T08:00:00.000Z",
+    }
+    runtime.queries["interactions"] = lambda args: {"interactions": [record]}
+    out = run("interactions").stdout
+    assert "i-1" in out
+    assert "task-dashboard" in out
+    assert "Close the unfinished task?" in out
+    assert json.loads(run("interactions", "--json").stdout) == [record]
+    runtime.actions["interaction.answer"] = lambda args: {"status": "submitted"}
+    assert run("answer", "i-1", '{"approved": true}').exit_code == 0
+    assert runtime.args_of("interaction.answer") == [{"interaction_id": "i-1", "result": {"approved": True}}]
+    assert run("answer", "i-1", "true").exit_code == 1
+
+
+def test_an_answer_that_came_too_late(run, runtime):
+    def refuse(args):
+        raise LineUpError("interaction_already_final", "it was answered")
+
+    runtime.actions["interaction.answer"] = refuse
+    result = run("answer", "i-1", '{"approved": true}')
+    assert result.exit_code == 1
+    assert result.stderr.startswith("lineup: interaction_already_final: it was answered; the first answer stands")
+
+
+def entry(at_ms: int, seq: int, kind: str, cause: str, actor: str = "runtime", **detail: object) -> dict[str, object]:
+    return {
+        "seq": seq,
+        "at_ms": at_ms,
+        "kind": kind,
+        "cause": cause,
+        "actor": actor,
+        "subjects": ["c-1"],
+        "detail": detail,
+    }
+
+
+STORY = [
+    entry(1_000_065_500, 4, "call.completed", "e-2", "app:in-1"),
+    entry(1_000_000_000, 1, "call.received", "e-1", "agent:cli", tool="task-dashboard.open", input_digest="00ff"),
+    entry(1_000_000_000, 2, "call.routed", "e-1"),
+    entry(1_000_000_340, 3, "call.running", "e-3", attempt=1),
+]
+
+
+def test_a_story_is_in_the_order_of_time_and_shows_what_caused_what():
+    lines = list(story_lines(STORY, about="c-1", lang="en"))
+    assert lines[0].startswith("The story of c-1, from ")
+    starts = [line.strip().split("  ")[0] for line in lines[2:]]
+    assert starts == ["0", "0", "+340 ms", "+1 min 5 s"]
+    where = [line.index(who) for line, who in zip(lines[2:], ("Agent", "Runtime", "Runtime", "MiniApp"), strict=True)]
+    assert where[1] == where[0] + 2  # the same cause: under its first entry
+    assert where[0] == where[2] == where[3]
+    assert "Agent cli" in lines[2]
+    assert "00ff" not in lines[2]
+
+
+def test_a_story_in_a_chinese_locale(run, runtime):
+    runtime.queries["story"] = lambda args: {"entries": STORY}
+    out = run("story", "c-1", env={"LANG": "zh_CN.UTF-8"}).stdout
+    assert out.startswith("c-1 的经过，始于 ")
+    assert "Agent cli 发起了调用" in out
+    assert "The story of c-1" in run("story", "c-1", env={"LANG": "de_DE.UTF-8"}).stdout
+    assert "The story of c-1" in run("story", "c-1", env={"LANG": "zh_CN.UTF-8", "LC_ALL": "C.UTF-8"}).stdout
+
+
+def test_a_story_of_nothing_is_a_failure(run, runtime):
+    runtime.queries["story"] = lambda args: {"entries": []}
+    result = run("story", "c-404")
+    assert result.exit_code == 1
+    assert "nothing is known of 'c-404'" in result.stderr
+
+
+def test_a_story_leaves_no_kind_out():
+    (line,) = list(story_lines([entry(1, 1, "quite.new", "e-1", words=NASTY)], about="c-1", lang="zh"))[2:]
+    assert "quite.new" in line
+    assert "\x1b" not in line
+    assert "words a\\x1b[2Jb" in line
+
+
+def test_both_languages_have_the_same_words():
+    assert KINDS["en"].keys() == KINDS["zh"].keys()
+    assert ACTORS["en"].keys() == ACTORS["zh"].keys()
+
+
+@pytest.mark.parametrize(
+    ("ms", "words"),
+    [
+        (0, "0 ms"),
+        (999, "999 ms"),
+        (59_940, "59.9 s"),
+        (60_000, "1 min"),
+        (3_720_000, "1 h 2 min"),
+        (273_600_000, "3 d 4 h"),
+    ],
+)
+def test_durations(ms, words):
+    assert duration(ms) == words
+
+
+def test_times_and_sizes():
+    assert ago(1000, now_ms=61_000) == "1 min ago"
+    assert ago("1970-01-01T00:01:01.000Z", now_ms=1000) == "in 1 min"
+    assert ago("nonsense") == ""
+    assert [size(n) for n in (0, 1023, 1536, 5 * 1024**4)] == ["0 B", "1023 B", "1.5 KiB", "5.0 TiB"]
+
+
+def test_text_of_others_is_harmless_and_stays_readable():
+    assert safe_text("写报告 👩‍💻 naïve\tok\n") == "写报告 👩‍💻 naïve\tok\n"
+    assert safe_text("\x9b31m\x00\ud800") == "\\x9b31m\\x00\\ud800"
+    assert json.loads(to_json({"x": NASTY, "汉": "字"})) == {"x": NASTY, "汉": "字"}
+    assert "汉" in to_json({"x": NASTY, "汉": "字"})
+    assert "\u202e" not in to_json({"x": NASTY})
