@@ -55,7 +55,7 @@ class ZmqPeer:
             return None
 
     def may_send(self) -> bool:
-        return bool(self.socket.get(zmq.EVENTS) & zmq.POLLOUT)
+        return bool(self.socket.poll(0, zmq.POLLOUT))
 
     def is_gone(self) -> bool:
         """True once the monitor has reported the end of the connection."""

@@ -26,6 +26,7 @@ from lineup_protocol.strict_json import decode_json
 
 MANIFEST_NAME = "miniapp.json"
 FOLDER_DEPTH_MAX = 16
+_RENAMES_MAX = 3
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
@@ -97,16 +98,12 @@ def store_bundle(files: dict[str, bytes], digest: str, dest_root: str | os.PathL
     try:
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         _write_tree(made, files)
-        if final.exists():
-            # A damaged copy: out of the way first, since a folder cannot be renamed onto one that is not empty.
-            remove_tree(_set_aside(final))
-        os.rename(made, final)
+        _put_in_place(made, final, digest)
         _sync_folder(root)
     except OSError as error:
-        remove_tree(made)
-        if error.errno in (errno.EEXIST, errno.ENOTEMPTY) and _is_intact(final, digest):
-            return final  # someone else was first
         raise LineUpError("storage_full", f"the bundle could not be copied to {root.name}: {error.strerror}") from None
+    finally:
+        remove_tree(made)
     return final
 
 
@@ -216,10 +213,27 @@ def _is_intact(path: Path, digest: str) -> bool:
         return False
 
 
-def _set_aside(path: Path) -> Path:
-    aside = path.with_name(f".old-{secrets.token_hex(8)}")
-    os.rename(path, aside)
-    return aside
+def _put_in_place(made: Path, final: Path, digest: str) -> None:
+    """Rename ``made`` to ``final``. An intact copy that someone else was first with stays; a damaged one gives way."""
+    for _ in range(_RENAMES_MAX):
+        try:
+            os.rename(made, final)
+            return
+        except OSError as error:
+            if error.errno not in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
+                raise
+        if _is_intact(final, digest):
+            return
+        aside = final.with_name(f".old-{secrets.token_hex(8)}")
+        try:
+            os.rename(final, aside)
+        except FileNotFoundError:
+            continue
+        if aside.is_dir() and not aside.is_symlink():
+            remove_tree(aside)
+        else:
+            aside.unlink()
+    raise OSError(errno.EEXIST, "something else keeps taking the copy's place")
 
 
 def _write_tree(root: Path, files: dict[str, bytes]) -> None:

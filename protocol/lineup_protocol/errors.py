@@ -75,6 +75,7 @@ _TABLE: tuple[tuple[str, Retry, str], ...] = (
     ("store_newer", "after_change", "the store was written by a newer version"),
     ("store_damaged", "after_change", "the store cannot be read; its bytes are kept"),
     ("store_locked", "same", "another Runtime has this home open"),
+    ("port_unusable", "after_change", "the loopback port is taken; another one, or 0, can be chosen"),
     ("home_unusable", "after_change", "the home directory cannot be used; the message says why"),
     ("config_invalid", "after_change", "config.toml has faults; the message names the line"),
     ("usage", "after_change", "the command line is not understood"),

@@ -330,7 +330,7 @@ def _tools_faults(data: dict[str, Any], scope: object) -> Iterator[Fault]:
         if isinstance(tool_id, str) and isinstance(scope, str) and not _belongs(tool_id, scope):
             yield Fault(f"{path}/id", f"must start with {scope}.")
         target = tool.get("target")
-        if isinstance(target, dict) and target.get("app_scope") != scope:
+        if isinstance(target, dict) and isinstance(scope, str) and target.get("app_scope") != scope:
             yield Fault(f"{path}/target/app_scope", "must be the bundle's own app_scope")
         permissions = tool.get("permissions")
         for at, permission in enumerate(permissions if isinstance(permissions, list) else []):

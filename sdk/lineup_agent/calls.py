@@ -24,7 +24,7 @@ _log = logging.getLogger("lineup.agent")
 
 
 class CallHandle:
-    """One started call. Await ``result()``; iterate ``progress()`` beside or before it; ``cancel()`` asks for its end."""
+    """One started call: await ``result()``; iterate ``progress()`` before or beside it; ``cancel()`` asks to end."""
 
     def __init__(self, call_id: str, revision: str, on_progress: OnProgress | None, cancel: Cancel) -> None:
         self.call_id = call_id
@@ -33,9 +33,21 @@ class CallHandle:
         self._cancel = cancel
         self._done: asyncio.Future[ToolResult] = asyncio.get_running_loop().create_future()
         self._done.add_done_callback(self._wake)
+        self._accepted = asyncio.Event()
         self._reports: deque[Progress] = deque(maxlen=PROGRESS_REPORTS_KEPT)
         self._news = asyncio.Event()
         self._callbacks: set[asyncio.Future[None]] = set()
+
+    async def accepted(self) -> None:
+        """Return once the Runtime has committed the call: from then on it survives every crash, ours included.
+
+        Raises:
+            MessageRefused: the call was not accepted and left no record (a ``rejected`` one has a result instead).
+            LinkClosed, TakenOver, LinkRefused: as ``result``.
+        """
+        await self._accepted.wait()
+        if self._done.done():
+            self._done.result()
 
     async def result(self, timeout: float | None = None) -> ToolResult:  # noqa: ASYNC109
         """The call's one terminal state, whatever it is. May be awaited again.
@@ -45,8 +57,7 @@ class CallHandle:
             MessageRefused: the call was not accepted and left no record.
             LinkClosed, TakenOver, LinkRefused: no result can come on this link any more.
         """
-        waiting = {self._done}
-        done, _ = await asyncio.wait(waiting, timeout=timeout)
+        done, _ = await asyncio.wait({self._done}, timeout=timeout)
         if not done:
             assert timeout is not None
             raise CallTimeout(self.call_id, timeout)
@@ -65,6 +76,9 @@ class CallHandle:
     async def cancel(self, reason: str | None = None) -> None:
         """Ask for the call's end; what came of it is its result. Raises MessageRefused if it is final already."""
         await self._cancel(self.call_id, reason)
+
+    def confirm(self) -> None:
+        self._accepted.set()
 
     def settle(self, result: ToolResult) -> None:
         if not self._done.done():
@@ -97,6 +111,7 @@ class CallHandle:
     def _wake(self, done: asyncio.Future[ToolResult]) -> None:
         if not done.cancelled():
             done.exception()  # somebody may never ask; that is no fault worth a warning
+        self._accepted.set()
         self._news.set()
 
 
@@ -124,6 +139,7 @@ class OpenCalls:
     def receipt(self, handle: CallHandle, payload: dict[str, Any]) -> None:
         """What the Runtime said to this handle's message. An accepted call's result comes by itself."""
         if payload.get("accepted"):
+            handle.confirm()
             record = payload.get("detail")
             result = ToolResult.from_record(record) if isinstance(record, dict) else None
             if result is not None:  # the same call was made before, and is over: its result does not come again

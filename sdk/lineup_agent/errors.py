@@ -29,7 +29,7 @@ class LinkClosed(AgentLinkError):
 
 
 class CallTimeout(AgentLinkError, TimeoutError):
-    """The wait is over, not the call: it goes on, and ``call()`` with the same ``call_id`` and input waits for it again."""
+    """The wait is over, not the call: ``call()`` with the same ``call_id`` and input waits for its result again."""
 
     def __init__(self, call_id: str, timeout_s: float) -> None:
         super().__init__(f"no result of call {call_id} within {timeout_s:g} s; the call goes on")

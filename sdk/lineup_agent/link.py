@@ -12,7 +12,7 @@ import logging
 import random
 import secrets
 from collections import deque
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -31,14 +31,16 @@ from lineup_agent.errors import (
     TakenOver,
 )
 from lineup_agent.model import Inventory, Progress, Text, ToolResult
-from lineup_agent.session import AgentSession, GapInSequence, encode
+from lineup_agent.session import AgentSession, GapInSequence, Waiting, encode
 from lineup_protocol.codec import decode_json
+from lineup_protocol.errors import CODES
 from lineup_protocol.limits import MIB
 
 FRAME_BYTES_MAX = 4 * MIB  # of one frame from the Runtime: a result at its largest, with room for its envelope
 HANDSHAKE_S_MAX = 10.0
 RETRY_S_FIRST, RETRY_S_MAX = 0.05, 5.0
 NEW_INVENTORY_S_MAX = 5.0
+ANSWER_LOOK_S = 0.2  # how often one that waits for an answer looks whether its connection is still the same
 CLOSE_TAKEN_OVER = 4000
 _FOREIGN = frozenset({401, 403, 421})  # HTTP answers that another attempt with the same token will not change
 
@@ -207,7 +209,7 @@ class AgentLink:
         frame = self._session.make("tool.call", payload, conversation_id)
         waiting = self._session.expect_receipt(frame, lambda answer: self._calls.receipt(handle, answer))
         self._calls.add(handle)
-        await self._send_waiting(waiting.data, lambda: setattr(waiting, "sent_on", self._connection))
+        await self._send_waiting(waiting)
         return handle
 
     async def cancel(self, call_id: str, reason: str | None = None) -> None:
@@ -216,16 +218,22 @@ class AgentLink:
 
     async def get(self, call_id: str) -> dict[str, Any]:
         """The record of one call of this agent. Raises MessageRefused (``call_not_found``)."""
-        while True:
-            record: asyncio.Future[dict[str, Any]] = self._future()
-            self._records.setdefault(call_id, []).append(record)
-            connection = self._connection
-            await self._say("tool.get", {"call_id": call_id})
-            # The answer itself is not durable: if the connection was lost in between, the question is asked again.
-            while not record.done() and connection == self._connection:
-                await asyncio.wait({record}, timeout=0.2)
-            if record.done():
-                return record.result()
+        record: asyncio.Future[dict[str, Any]] = self._future()
+        self._records.setdefault(call_id, []).append(record)
+        try:
+            while not record.done():
+                connection = self._connection
+                await self._say("tool.get", {"call_id": call_id})
+                # The answer itself is not durable: if the connection is lost before it, the question is asked again.
+                while not record.done() and connection == self._connection:
+                    await asyncio.wait({record}, timeout=ANSWER_LOOK_S)
+            return record.result()
+        finally:
+            waiting = self._records.get(call_id, [])
+            if record in waiting:
+                waiting.remove(record)
+            if not waiting:
+                self._records.pop(call_id, None)
 
     async def send_text(self, conversation_id: str, text: str, *, format: str = "markdown") -> None:
         """Say something in a conversation; returns once the Runtime has it for good. Raises MessageRefused."""
@@ -264,16 +272,16 @@ class AgentLink:
                 receipt.set_result(answer)
 
         waiting = self._session.expect_receipt(self._session.make(type_, payload, conversation_id), arrived)
-        await self._send_waiting(waiting.data, lambda: setattr(waiting, "sent_on", self._connection))
+        await self._send_waiting(waiting)
         answer = await receipt
         if not answer.get("accepted"):
             raise MessageRefused(answer.get("code", ""), answer.get("message", ""), answer.get("detail"))
 
-    async def _send_waiting(self, data: bytes, mark_sent: Callable[[], None]) -> None:
+    async def _send_waiting(self, waiting: Waiting) -> None:
         """Send now if there is a connection; else the next one sends it."""
         if self._socket is not None:
-            mark_sent()
-            await self._send(self._socket, data)
+            waiting.sent_on = self._connection
+            await self._send(self._socket, waiting.data)
 
     async def _send(self, socket: ClientConnection, data: bytes) -> None:
         with contextlib.suppress(ConnectionClosed):  # whoever reads from the socket sees it, too, and reconnects
@@ -304,13 +312,14 @@ class AgentLink:
             except (OSError, TimeoutError, InvalidHandshake, ConnectionClosed, NoRuntime, GapInSequence) as problem:
                 self._problem = problem
                 _log.info("no connection to the Runtime (%s); trying again", problem)
-            except Exception as bug:
-                _log.exception("a fault of the agent link")
-                self._end(AgentLinkError(f"a fault of the agent link: {bug!r}"))
+            except Exception as fault:
+                _log.exception("the agent link cannot go on")
+                self._end(AgentLinkError(f"the link broke on a frame of the Runtime, or has a fault: {fault!r}"))
                 return
             finally:
                 self._socket = None
-                self._opened.clear()
+                if self._ended is None:
+                    self._opened.clear()
             if self._connection != before:
                 delay_s = RETRY_S_FIRST
             await asyncio.sleep(delay_s * random.uniform(0.5, 1.0))
@@ -359,7 +368,10 @@ class AgentLink:
                 _log.warning("the Runtime does not know what was acknowledged to it; was it restored from a backup?")
                 self._session.forget_sequence()
                 raise NoRuntime("hello is repeated without acked_seq")
-            raise LinkRefused(f"{payload.get('code')}: {payload.get('message')}")
+            code = str(payload.get("code"))
+            if code in CODES and CODES[code].retry == "same":
+                raise NoRuntime(f"the Runtime cannot take the link just now ({code})")
+            raise LinkRefused(f"{code}: {payload.get('message')}")
         self.boot_id = payload["boot_id"]
         self._session.welcomed(payload["acked_seq"])
         self._texts = deque(text for text in self._texts if self._session.is_untaken(text.seq))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 from typing import Any
 
@@ -10,10 +11,15 @@ from lineup_sdk.receipts import CommandReceipt
 
 
 class StateAPI:
-    """One JSON object that satisfies the manifest's ``state_schema`` within ``max_bytes``."""
+    """One JSON object that satisfies the manifest's ``state_schema`` within ``max_bytes``.
+
+    Handlers run side by side: hold ``lock`` from ``get`` to ``save`` to change what was saved. It is granted in the
+    order in which it was asked for, so changes are made in the order of the deliveries.
+    """
 
     def __init__(self, link: Link) -> None:
         self._link = link
+        self.lock = asyncio.Lock()
 
     @property
     def revision(self) -> int:

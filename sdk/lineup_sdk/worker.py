@@ -12,11 +12,13 @@ Environment: ``LINEUP_SOCKET`` (path of the unix socket, or a ZeroMQ endpoint), 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib
 import os
 import signal
 import sys
 from collections.abc import Callable
+from typing import NoReturn
 
 from lineup_sdk import confine
 from lineup_sdk.app import MiniApp
@@ -50,8 +52,7 @@ def main() -> None:
     ended = asyncio.run(_serve(_endpoint(socket), load))
     if ended.reason not in ("stopped", "runtime_gone"):
         _say(f"{ended.reason}: {ended.message}")
-    sys.stdout.flush()
-    sys.exit(EXIT_CODES[ended.reason])
+    _exit(EXIT_CODES[ended.reason])
 
 
 def load_app(entry: str, bundle: str) -> MiniApp:
@@ -128,7 +129,16 @@ def _endpoint(socket: str) -> str:
 
 
 def _say(line: str) -> None:
-    print(f"lineup worker: {line}", file=sys.stderr, flush=True)
+    with contextlib.suppress(OSError):  # the log may have gone with the supervisor
+        print(f"lineup worker: {line}", file=sys.stderr, flush=True)
+
+
+def _exit(code: int) -> NoReturn:
+    """End here and now: a thread that the app left behind must not hold the process up."""
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code)
 
 
 if __name__ == "__main__":

@@ -49,7 +49,9 @@ class ZmqChannel:
         self._loop.add_reader(self._descriptors[0], self._drain)
         self._loop.add_reader(self._descriptors[1], self._watch)
         self._socket.connect(endpoint)
+        # Whoever has never looked at a socket's state is not woken: look once at each.
         self._drain()
+        self._watch()
 
     def send(self, message: Message) -> None:
         if self._closed or self._fault is not None:

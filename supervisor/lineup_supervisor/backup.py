@@ -62,7 +62,8 @@ def restore_backup(file: Path, root: Path, tables: Sequence[Table[Any]], schema_
     """Make the home ``root``, which must be empty or not there, out of a backup; on a fault nothing is left of it.
 
     Raises:
-        LineUpError: ``conflict``, ``not_found``, ``store_damaged`` (no backup, or a broken one), ``store_newer``, ``storage_full``.
+        LineUpError: ``conflict``, ``not_found``, ``store_damaged`` (no backup, or a broken one), ``store_newer``,
+            ``storage_full``.
     """
     if not file.is_file():
         raise LineUpError("not_found", f"there is no backup {file}")
@@ -141,7 +142,9 @@ def _typed(place: Path) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO):
-            raise LineUpError("storage_full", f"{place} cannot be written ({error.strerror}); nothing was kept") from error
+            raise LineUpError(
+                "storage_full", f"{place} cannot be written ({error.strerror}); nothing was kept"
+            ) from error
         if error.errno == errno.EEXIST:
             raise LineUpError("conflict", f"{place} exists already; a backup never overwrites") from error
         raise LineUpError("home_unusable", f"{place} cannot be used ({error.strerror})") from error

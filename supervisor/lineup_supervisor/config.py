@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from lineup_protocol.errors import LineUpError
+from lineup_supervisor.core.policy import Policy
 
 CONFIG_BYTES_MAX = 262_144  # a hand-written file has a few hundred bytes
 DEFAULT_PORT = 8617  # unassigned; people bookmark it
@@ -28,8 +29,22 @@ class Config:
     workers_heartbeat_ms: int = 5_000
     workers_missed_heartbeats_max: int = 3
     workers_memory_bytes_max: int = 1024 * _MIB
-    workers_stop_grace_ms: int = 5_000
+    workers_stop_grace_ms: int = Policy().worker_stop_grace_ms
+    workers_idle_ms: int = Policy().worker_idle_ms
+    workers_max: int = Policy().workers_max
+    restarts_max: int = Policy().restarts_max
+    restarts_window_ms: int = Policy().restart_window_ms
     log_level: str = "info"
+
+    def policy(self) -> Policy:
+        """What of it the core keeps to."""
+        return Policy(
+            worker_stop_grace_ms=self.workers_stop_grace_ms,
+            worker_idle_ms=self.workers_idle_ms,
+            workers_max=self.workers_max,
+            restarts_max=self.restarts_max,
+            restart_window_ms=self.restarts_window_ms,
+        )
 
 
 @dataclass(frozen=True)
@@ -62,7 +77,10 @@ RULES: dict[str, dict[str, _Rule]] = {
         "missed_heartbeats_max": _Rule(1, 100),
         "memory_bytes_max": _Rule(64 * _MIB, 1 << 44),
         "stop_grace_ms": _Rule(0, 60_000),
+        "idle_ms": _Rule(0, 86_400_000),
+        "max": _Rule(1, 1_000),
     },
+    "restarts": {"max": _Rule(0, 1_000), "window_ms": _Rule(1_000, 86_400_000)},
     "log": {"level": _Rule(choices=("debug", "info", "warning", "error"))},
 }
 
@@ -100,14 +118,18 @@ def _apply(path: Path, text: str, tables: dict[str, Any]) -> Config:
     changes: dict[str, Any] = {}
     for table, settings in tables.items():
         if table not in RULES:
-            raise _invalid(path, _line_of(text, None, table), f"has the unknown table [{table}]; there are {_names(RULES)}")
+            raise _invalid(
+                path, _line_of(text, None, table), f"has the unknown table [{table}]; there are {_names(RULES)}"
+            )
         if not isinstance(settings, dict):
             raise _invalid(path, _line_of(text, None, table), f"has {table} as a value; it must be the table [{table}]")
         for name, value in settings.items():
             rule = RULES[table].get(name)
             line = _line_of(text, table, name)
             if rule is None:
-                raise _invalid(path, line, f"has the unknown setting {name} in [{table}]; there are {_names(RULES[table])}")
+                raise _invalid(
+                    path, line, f"has the unknown setting {name} in [{table}]; there are {_names(RULES[table])}"
+                )
             if (fault := rule.fault(value)) is not None:
                 raise _invalid(path, line, f"has {table}.{name} = {value!r}, which {fault}")
             changes[f"{table}_{name}"] = value
@@ -116,7 +138,7 @@ def _apply(path: Path, text: str, tables: dict[str, Any]) -> Config:
 
 
 def _line_of(text: str, table: str | None, name: str) -> int | None:
-    """Where ``name`` is set in ``[table]`` (or where the table itself starts), by its plain spelling; None if unclear."""
+    """The line that sets ``name`` in ``[table]`` (or starts the table), by its plain spelling; None if unclear."""
     current: str | None = None
     for number, line in enumerate(text.splitlines(), 1):
         header = re.match(r"\s*\[\s*([\w.\"'-]+)\s*\]", line)
@@ -124,9 +146,10 @@ def _line_of(text: str, table: str | None, name: str) -> int | None:
             current = header[1].strip("\"'")
             if table is None and current.split(".")[0] == name:
                 return number
-        elif re.match(rf"\s*[\"']?{re.escape(name)}[\"']?\s*[=.]", line) and (current == table or table is None):
-            return number
-        elif table is not None and re.match(rf"\s*{re.escape(table)}\s*(\.\s*{re.escape(name)}\b|=.*\b{re.escape(name)}\b)", line):
+        elif (re.match(rf"\s*[\"']?{re.escape(name)}[\"']?\s*[=.]", line) and (current == table or table is None)) or (
+            table is not None
+            and re.match(rf"\s*{re.escape(table)}\s*(\.\s*{re.escape(name)}\b|=.*\b{re.escape(name)}\b)", line)
+        ):
             return number
     return None
 
@@ -137,4 +160,6 @@ def _names(table: dict[str, Any]) -> str:
 
 def _invalid(path: Path, line: int | None, fault: str) -> LineUpError:
     where = f"{path}, line {line}," if line is not None else f"{path}"
-    return LineUpError("config_invalid", f"{where} {fault}; mend or remove it", detail={"path": str(path), "line": line})
+    return LineUpError(
+        "config_invalid", f"{where} {fault}; mend or remove it", detail={"path": str(path), "line": line}
+    )

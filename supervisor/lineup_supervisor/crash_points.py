@@ -39,7 +39,7 @@ _passings_left = 0
 
 
 def arm(setting: str | None = None) -> None:
-    """Read ``name`` or ``name:N`` (from the environment by default). Raises ValueError for a name that does not exist."""
+    """Read ``name`` or ``name:N``, from the environment by default. Raises ValueError for an unknown name."""
     global _armed, _passings_left
     text = os.environ.get(VARIABLE, "") if setting is None else setting
     name, _, count = text.partition(":")

@@ -11,46 +11,47 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
+import importlib.metadata
 import itertools
 import os
 import secrets
 import signal
-import socket
 import sys
+import traceback
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, assert_never
 
 import msgspec
 
 from lineup_protocol.errors import LineUpError
+from lineup_protocol.messages import PROTOCOL_VERSION
 from lineup_supervisor.config import Config
 from lineup_supervisor.core import effects as fx
 from lineup_supervisor.core import events as ev
 from lineup_supervisor.core.ctx import META_KEY
-from lineup_supervisor.core.schema import META, SCHEMA_VERSION, TABLES
+from lineup_supervisor.core.schema import META
 from lineup_supervisor.core.step import step
 from lineup_supervisor.core.timers import next_due
 from lineup_supervisor.crash_points import crash_point
 from lineup_supervisor.edges.bundles import own_bundles
 from lineup_supervisor.edges.clock import SystemClock
 from lineup_supervisor.edges.host_link import HostLink, Session
+from lineup_supervisor.edges.logs import LogDirectory
 from lineup_supervisor.edges.services import Service
 from lineup_supervisor.edges.spawner import Exit, Spawner
 from lineup_supervisor.edges.store import Store
 from lineup_supervisor.edges.systemd import notify
 from lineup_supervisor.edges.transport import HostSocket
-from lineup_supervisor.edges.workers import WorkerHost
+from lineup_supervisor.edges.workers import HostSettings, WorkerHost
 from lineup_supervisor.engine import Engine, Outcome, answers
 from lineup_supervisor.home import Home, ensure_agent_token, remove_leftovers, write_private
-from lineup_supervisor.isolation import find_isolation
+from lineup_supervisor.isolation import Isolation, find_isolation
 from lineup_supervisor.own_requests import OwnRequests
-from lineup_supervisor.runtime_json import runtime_json
 from lineup_supervisor.runtime_log import RuntimeLog
 from lineup_supervisor.store_thread import StoreThread
-from lineup_supervisor.version import VERSION
 from lineup_supervisor.worker_link import WorkerLink, resident_bytes
 
 TIMER_RECHECK_S = 30.0  # a wall clock that jumps, or a machine that slept, is noticed at the latest after this
@@ -70,6 +71,9 @@ class Options:
     demo: bool = False
 
 
+VERSION = importlib.metadata.version("lineup-runtime")
+
+
 class Fatal(Exception):
     """The daemon cannot go on; the log has the story."""
 
@@ -87,12 +91,15 @@ class Daemon:
         self.urls: dict[str, str] = {}
         self.port = config.web_port if options.port is None else options.port
         self.services: list[Service] = []
-        self.isolation: Any = None
+        self.logs = LogDirectory(home.logs)
+        self.isolation: Isolation
+        self.worker_link: WorkerLink | None = None
         self._numbers = itertools.count(1)
+        self._booted = False
         self._ready = False
         self._stopping = False
         self._hurried = False
-        self._beats = 0
+        self._beat_task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._due: tuple[int | None, int | None] = (None, None)
 
@@ -107,6 +114,7 @@ class Daemon:
         for signum, what in ((signal.SIGTERM, "SIGTERM"), (signal.SIGINT, "SIGINT")):
             self.loop.add_signal_handler(signum, self.stop, what)
         self.loop.add_signal_handler(signal.SIGHUP, lambda: self.log.info("SIGHUP ignored"))
+        self.loop.set_exception_handler(self._on_callback_fault)
         self._open_edges()
         try:
             await self._boot()
@@ -126,9 +134,7 @@ class Daemon:
             new_event_id=self.new_event_id,
             log=self.log,
         )
-        self.host.socket = HostSocket(
-            self.home.host_socket, on_message=self.host.on_message, on_gone=self.host.on_gone
-        )
+        self.host.socket = HostSocket(self.home.host_socket, on_message=self.host.on_message, on_gone=self.host.on_gone)
         self.own = OwnRequests(self)
         engine = Engine(self.store, step, next_due, on_fault=self._on_fault, hook=crash_point)
         self.thread = StoreThread(
@@ -142,22 +148,321 @@ class Daemon:
         crash_point("boot-before-store")
         remove_leftovers(self.home)
         ensure_agent_token(self.home)
-        bundles = await self._in_thread(own_bundles, self.home.apps)
-        self.isolation = await find_isolation(self.home, self.spawner, self.config, self.log)
-        self.workers = WorkerHost(self)
+        bundles = await self.in_thread(own_bundles, self.home.apps)
+        self.isolation = find_isolation(self.home, self.config, self.log)
+        settings = HostSettings(
+            run_dir=self.home.run,
+            logs=self.logs,
+            levels=self.isolation.levels,
+            why_not=self.isolation.why_not,
+            bwrap=self.isolation.bwrap,
+        )
         self.worker_link = WorkerLink(
-            self.workers,
+            WorkerHost(settings, self.spawner),
+            self.home.apps,
+            self.isolation.level,
             submit=self.submit,
             new_event_id=self.new_event_id,
             missed_max=self.config.workers_missed_heartbeats_max,
             memory_bytes_max=self.config.workers_memory_bytes_max,
+            allow_bare_system_apps=self.config.isolation_allow_bare_system_apps,
             log=self.log,
         )
         self.host.socket.open()
         self.thread.start()
+        self._booted = True
         self.submit(
             ev.Boot(
-                event_id=self.new_event_id(), boot_id=self.boot_id, isolation=self.isolation.level, bundles=bundles
+                event_id=self.new_event_id(),
+                boot_id=self.boot_id,
+                isolation=self.isolation.level,
+                bundles=bundles,
+                policy=self.config.policy(),
             )
         )
         crash_point("boot-after-store")
+
+    async def _serve(self) -> None:
+        """Start hostshell, say when everything is ready, and go on until it is over."""
+        self._beat_task = asyncio.create_task(self._beats_for_ever(), name="heartbeats")
+        if self.options.web:
+            self._start_services()
+            await self._first_of(self._listening, LISTENING_WITHIN_S)
+        if not self._halted.done():
+            self._say_ready()
+        reason = await self._halted
+        self.log.info("halted", reason=reason)
+
+    def _start_services(self) -> None:
+        modules = {"hostshell": "lineup_hostshell"} | ({"demo": "lineup_agent.demo"} if self.options.demo else {})
+        for name, module in modules.items():
+            service = Service(
+                name,
+                (sys.executable, "-m", module),
+                self._service_environment,
+                spawner=self.spawner,
+                log=self.log,
+                on_exit=functools.partial(self._service_ended, name),
+            )
+            self.services.append(service)
+        self.services[0].start()
+
+    def _service_environment(self) -> dict[str, str]:
+        own = {"LINEUP_RUN_DIR": str(self.home.run), "LINEUP_HOME": str(self.home.root), "LINEUP_PORT": str(self.port)}
+        return {**os.environ, **own}
+
+    def _service_ended(self, name: str, end: Exit) -> None:
+        """What a service leaves unsaid: its links are gone (the host link notices), and at the start it is a failure."""
+        if name == "hostshell" and not self._listening.done():
+            last = self.services[0].last_line
+            error = LineUpError(
+                "internal_error", f"hostshell could not start ({end.detail}): {last or 'it said nothing'}"
+            )
+            self._listening.set_exception(error)
+
+    async def _first_of(self, waited: asyncio.Future[None], within_s: float) -> None:
+        """Wait for it, or for the end. Raises what it raises, or ``internal_error`` when time is over."""
+        await asyncio.wait((waited, self._halted), timeout=within_s, return_when=asyncio.FIRST_COMPLETED)
+        if waited.done():
+            waited.result()
+        elif self._halted.done():
+            self._halted.result()
+        else:
+            raise LineUpError("internal_error", f"hostshell did not say within {within_s:g} s where it listens")
+
+    def on_listening(self, urls: dict[str, str], port: int | None) -> None:
+        """hostshell says where it listens: at the start, and again after each restart."""
+        self.urls = urls
+        if port:
+            self.port = port
+        if not self._listening.done():
+            self._listening.set_result(None)
+        elif self._ready:
+            self._write_runtime_json()
+
+    def _say_ready(self) -> None:
+        crash_point("boot-before-ready")
+        self._write_runtime_json()
+        self._ready = True
+        for service in self.services[1:]:
+            service.start()
+        notify(f"READY=1\nSTATUS=isolation {self.isolation.level}")
+        self.log.info("ready", boot_id=self.boot_id, isolation=self.isolation.level, **self.urls)
+        with contextlib.suppress(OSError):  # a closed terminal is no reason to stop
+            print(f"ready: {self.urls.get('workspace_url') or self.home.host_socket}", flush=True)
+        crash_point("boot-after-ready")
+
+    def _write_runtime_json(self) -> None:
+        facts = {
+            "pid": os.getpid(),
+            "boot_id": self.boot_id,
+            "agent_url": self.urls.get("agent_url"),
+            "workspace_url": self.urls.get("workspace_url"),
+            "version": VERSION,
+            "protocol": PROTOCOL_VERSION,
+            "isolation": self.isolation.level,
+        }
+        try:
+            write_private(self.home.runtime_json, msgspec.json.encode(facts) + b"\n")
+        except OSError as error:
+            raise LineUpError(
+                "home_unusable", f"{self.home.runtime_json} cannot be written ({error.strerror})"
+            ) from error
+
+    def _welcome(self, session: Session) -> dict[str, Any]:
+        settings = {"token_path": "run/agent.token", "port": self.port, "isolation": self.isolation.level}
+        return {"boot_id": self.boot_id, "version": VERSION, "settings": settings}
+
+    # events
+
+    def new_event_id(self) -> str:
+        return f"{self.boot_id}-{next(self._numbers)}"
+
+    def submit(self, event: ev.AnyEvent) -> None:
+        """Hand one event to the core; a request is refused here when too much waits already."""
+        if self.thread.is_crowded and isinstance(event, ev.AgentFrame | ev.HostQuery | ev.HostAction | ev.HostWatch):
+            error = LineUpError("rate_limited", "too much waits to be decided; try again later")
+            for effect in answers(event, error, self.clock.now()):
+                self.loop.call_soon(self._carry_out, effect)
+            return
+        self.thread.submit(event)
+
+    def _to_loop(self, callback: Any, *args: Any) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to hear of it
+            self.loop.call_soon_threadsafe(callback, *args)
+
+    def _execute(self, batch: Sequence[ev.AnyEvent], outcome: Outcome) -> None:
+        assert self.worker_link is not None
+        for event in batch:
+            if isinstance(event, ev.WorkerFrame):
+                self.worker_link.committed(event)
+        try:
+            for effect in outcome.effects:
+                self._carry_out(effect)
+        except Exception as error:  # a bug: what is durable is sent again by the next run, this one cannot be trusted
+            self._fail(error)
+            return
+        if outcome.retry_in_ms is None:
+            self._due = outcome.next_due
+            self._arm()
+        elif self._timer is not None:
+            self._timer.cancel()  # the store thread tries again by itself, and its outcome arms the timer
+            self._timer = None
+
+    def _carry_out(self, effect: fx.AnyEffect) -> None:
+        assert self.worker_link is not None
+        match effect:
+            case fx.SendWorker():
+                crash_point("before-send-worker")
+                self.worker_link.send(effect)
+                crash_point("after-send-worker")
+            case fx.SendAgent():
+                crash_point("before-send-agent")
+                self.host.send_agent(effect)
+                crash_point("after-send-agent")
+            case fx.ReplyHost():
+                crash_point("before-reply-host")
+                self.host.reply(self.own.completed(effect))
+                crash_point("after-reply-host")
+            case fx.HostDelta():
+                self.host.delta(effect)
+            case fx.HostWatched():
+                self.host.watched(effect)
+            case fx.CloseAgent():
+                self.host.close_agent(effect)
+            case fx.StartWorker():
+                crash_point("before-start-worker")
+                self.worker_link.start(effect)
+                crash_point("after-start-worker")
+            case fx.StopWorker():
+                crash_point("before-stop-worker")
+                self.worker_link.stop(effect)
+                crash_point("after-stop-worker")
+            case fx.SaveBlob():
+                self._save_blob(effect)
+            case fx.Halt():
+                if not self._halted.done():
+                    self._halted.set_result(effect.reason)
+            case _:
+                assert_never(effect)
+
+    def _save_blob(self, effect: fx.SaveBlob) -> None:
+        crash_point("before-save-blob")
+        path = self.home.artifacts / effect.name
+        try:
+            if not path.exists():
+                write_private(path, effect.content)
+        except OSError as error:
+            self.log.error("artifact cannot be kept", name=effect.name, error=str(error))
+        crash_point("after-save-blob")
+
+    # time
+
+    def _arm(self) -> None:
+        """One timer for the next due moment on either clock; looked at again after ``TIMER_RECHECK_S`` at the latest."""
+        if self._timer is not None:
+            self._timer.cancel()
+        now = self.clock.now()
+        waits_ms = [
+            due - at for due, at in zip(self._due, (now.wall_ms, now.steady_ms), strict=True) if due is not None
+        ]
+        if not waits_ms:
+            self._timer = None
+            return
+        self._timer = self.loop.call_later(min(max(min(waits_ms), 0) / 1000, TIMER_RECHECK_S), self._look_at_the_clock)
+
+    def _look_at_the_clock(self) -> None:
+        self._timer = None
+        now = self.clock.now()
+        wall_due, steady_due = self._due
+        if (wall_due is not None and wall_due <= now.wall_ms) or (
+            steady_due is not None and steady_due <= now.steady_ms
+        ):
+            self.submit(ev.Wake(event_id=self.new_event_id()))  # its outcome arms the timer
+        else:
+            self._arm()
+
+    async def _beats_for_ever(self) -> None:
+        for beat in itertools.count(1):
+            await asyncio.sleep(self.config.workers_heartbeat_ms / 1000)
+            assert self.worker_link is not None
+            self.worker_link.beat()
+            if beat % MEMORY_SAMPLE_BEATS == 0 and (pids := self.worker_link.pids()):
+                self.worker_link.on_memory(await self.in_thread(resident_bytes, pids))
+
+    async def in_thread(self, function: Any, *args: Any) -> Any:
+        """Run what reads or writes files beside the loop; at most two at once."""
+        return await self.loop.run_in_executor(self._executor, lambda: function(*args))
+
+    # end
+
+    def stop(self, reason: str) -> None:
+        """Begin the clean end; asked a second time, kill the workers instead of waiting for them."""
+        if self._stopping:
+            if not self._hurried and reason in ("SIGINT", "SIGTERM"):
+                self._hurried = True
+                self.log.warning("hurrying the end", reason=reason)
+                self._kill_workers("the Runtime was asked twice to stop")
+            return
+        self._stopping = True
+        self.log.info("stopping", reason=reason)
+        notify("STOPPING=1")
+        crash_point("stop-before-workers")
+        self._remove_runtime_json()
+        if not self._booted:
+            self._halted.set_result(reason)
+            return
+        self.submit(ev.Stopping(event_id=self.new_event_id(), reason=reason))
+        limit_s = self.config.workers_stop_grace_ms / 1000 + HALT_SLACK_S
+        self.loop.call_later(limit_s, self._halt_late, f"{reason}; some workers did not end within {limit_s:g} s")
+
+    def _halt_late(self, reason: str) -> None:
+        if not self._halted.done():
+            self.log.error("halting without the core's word", reason=reason)
+            self._kill_workers(reason)
+            self._halted.set_result(reason)
+
+    def _kill_workers(self, why: str) -> None:
+        if self.worker_link is not None:
+            self.worker_link.kill_all(why)
+
+    def _on_callback_fault(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        story = "".join(traceback.format_exception(error)) if error is not None else ""
+        self.log.error("a callback failed", what=context.get("message", ""), story=story)
+
+    def _on_fault(self, event: ev.Event, error: Exception) -> None:
+        story = "".join(traceback.format_exception(error))
+        self.log.error("an event could not be handled", event_type=type(event).__name__, dropped=event, story=story)
+
+    def _fail(self, error: BaseException) -> None:
+        """The store thread has ended: nothing can be decided any more."""
+        story = "".join(traceback.format_exception(error))
+        self.log.error("fatal", story=story)
+        if not self._halted.done():
+            self._halted.set_exception(error if isinstance(error, LineUpError) else Fatal(f"{error}"))
+
+    async def _close(self) -> None:
+        """Everything that was opened, in the opposite order; nothing raises, nothing waits without a bound."""
+        crash_point("stop-after-workers")
+        self._remove_runtime_json()
+        for task in (self._beat_task, self._timer):
+            if task is not None:
+                task.cancel()
+        self._kill_workers("the Runtime ends")
+        await asyncio.gather(*(service.stop(SERVICE_STOP_S) for service in self.services))
+        if self.worker_link is not None:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.worker_link.idle.wait(), HALT_SLACK_S)
+        if self._booted and not await self.in_thread(self.thread.stop, STORE_STOP_S):
+            self.log.error("the store thread did not end; its last transaction is lost")
+        self.host.socket.close()
+        remove_leftovers(self.home)
+        self._executor.shutdown(wait=True, cancel_futures=True)
+        self.spawner.close()
+        self.logs.close()
+        self.log.info("stopped")
+
+    def _remove_runtime_json(self) -> None:
+        with contextlib.suppress(OSError):
+            self.home.runtime_json.unlink(missing_ok=True)

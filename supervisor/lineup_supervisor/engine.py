@@ -5,7 +5,7 @@ answered); the store is full (answer what was asked of us, keep what happened to
 process, so that the daemon, the simulation and the test kit run the very same code.
 
 Laws:
-- An outcome's effects belong to transactions that are committed.
+- An outcome's effects belong to transactions that are committed, but for queries, which write nothing.
 - Events are stepped in the order in which they came; what is kept for later goes before what comes later.
 - Every event that somebody waits for is answered once: by the core, ``internal_error`` or ``storage_full``.
 """
@@ -47,8 +47,8 @@ class AnyStore(Protocol):
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """What came of one run.
 
-    ``retry_in_ms`` is set while something waits for another try (events that are kept, or the Runtime's own that failed):
-    run again then, with or without new events, and let no due timer ask before.
+    ``retry_in_ms`` is set while something waits for another try (events that are kept, or the Runtime's own that
+    failed): run again then, with or without new events, and let no due timer ask before.
     """
 
     effects: tuple[fx.AnyEffect, ...]
@@ -60,8 +60,16 @@ class EngineFailed(Exception):
     """The core failed too often, or in an event without which there is no running: stop loudly."""
 
 
+class _Seen(Exception):
+    """Ends a transaction that only looked."""
+
+    def __init__(self, effects: list[fx.AnyEffect], due: tuple[int | None, int | None]) -> None:
+        self.effects = effects
+        self.due = due
+
+
 class Engine:
-    """See the module. ``on_fault(event, error)`` hears of every step that raised; ``hook(name)`` passes the kill points."""
+    """See the module. ``on_fault(event, error)`` hears of every step that raised, ``hook(name)`` passes kill points."""
 
     def __init__(
         self,
@@ -98,7 +106,8 @@ class Engine:
         self._kept = []
         self._lost = False
         try:
-            effects = self._commit(batch, now)
+            only_asked = all(isinstance(event, ev.HostQuery) for event in batch)
+            effects = self._look(batch, now) if only_asked else self._commit(batch, now)
         except Exception as error:
             if _is_fatal(error):
                 raise
@@ -110,7 +119,9 @@ class Engine:
             self._retry_ms = min(max(self._retry_ms * 2, RETRY_MS_MIN), RETRY_MS_MAX)
         elif batch:
             self._retry_ms = 0
-        return Outcome(effects=tuple(effects), next_due=self._due, retry_in_ms=self._retry_ms if self._kept or self._lost else None)
+        return Outcome(
+            effects=tuple(effects), next_due=self._due, retry_in_ms=self._retry_ms if self._kept or self._lost else None
+        )
 
     def _commit(self, batch: Sequence[ev.AnyEvent], now: ev.Now) -> list[fx.AnyEffect]:
         def work(txn: Txn) -> tuple[list[fx.AnyEffect], tuple[int | None, int | None]]:
@@ -125,12 +136,29 @@ class Engine:
         self._hook("after-commit")
         return effects
 
+    def _look(self, queries: Sequence[ev.AnyEvent], now: ev.Now) -> list[fx.AnyEffect]:
+        """Step queries and keep nothing of it: no fsync, and no room needed in a full store."""
+
+        def work(txn: Txn) -> None:
+            effects: list[fx.AnyEffect] = []
+            for query in queries:
+                effects.extend(self._step(txn, query, now))
+            raise _Seen(effects, self._next_due(txn))
+
+        try:
+            self._store.transact(work)
+        except _Seen as seen:
+            self._due = seen.due
+            return seen.effects
+        raise AssertionError("work always raises")
+
     def _one_by_one(self, batch: Sequence[ev.AnyEvent], now: ev.Now) -> list[fx.AnyEffect]:
         """Each event in its own transaction, so that only the one that raises is lost."""
         effects: list[fx.AnyEffect] = []
         for at, event in enumerate(batch):
             try:
-                effects += self._commit([event], now)
+                look = isinstance(event, ev.HostQuery)
+                effects += self._look([event], now) if look else self._commit([event], now)
                 self._errors_in_a_row = 0
             except Exception as error:
                 if _is_fatal(error):
@@ -147,7 +175,9 @@ class Engine:
         if isinstance(event, ev.Boot | ev.Stopping):
             raise EngineFailed(f"{type(event).__name__} cannot be handled: {error!r}") from error
         if self._errors_in_a_row >= INTERNAL_ERRORS_MAX:
-            raise EngineFailed(f"{self._errors_in_a_row} events in a row failed, the last one with {error!r}") from error
+            raise EngineFailed(
+                f"{self._errors_in_a_row} events in a row failed, the last one with {error!r}"
+            ) from error
         return answers(event, LineUpError("internal_error", "a fault of the Runtime; nothing was changed"), now)
 
     def _full(self, batch: Sequence[ev.AnyEvent], now: ev.Now) -> list[fx.AnyEffect]:
@@ -156,7 +186,7 @@ class Engine:
         refusal = LineUpError("storage_full", "the store cannot be written; nothing was accepted")
         for event in batch:
             if isinstance(event, ev.HostQuery):
-                effects += self._read_only(event, refusal, now)
+                effects += self._query(event, now)
             elif isinstance(event, _REQUESTS):
                 effects += answers(event, refusal, now)
             elif isinstance(event, ev.WorkerFrame) and len(self._kept) >= KEPT_EVENTS_MAX:
@@ -165,15 +195,12 @@ class Engine:
                 self._kept.append(event)
         return effects
 
-    def _read_only(self, event: ev.HostQuery, refusal: LineUpError, now: ev.Now) -> list[fx.AnyEffect]:
-        """A query writes nothing and so needs no room; one that does is refused like everything else."""
+    def _query(self, event: ev.HostQuery, now: ev.Now) -> list[fx.AnyEffect]:
         try:
-            return self._commit([event], now)
+            return self._look([event], now)
         except Exception as error:
             if _is_fatal(error):
                 raise
-            if _is_full(error):
-                return answers(event, refusal, now)
             return self._fault(event, error, now)
 
 

@@ -124,7 +124,9 @@ def own_directory(path: Path) -> None:
         if status.st_uid != os.geteuid():
             raise _unusable(f"{path} belongs to user {status.st_uid}, not to {os.geteuid()}")
         if mode & 0o022:
-            raise _unusable(f"{path} can be written by others (mode {mode:04o})", f"run `chmod 700 {path}` or choose another one")
+            raise _unusable(
+                f"{path} can be written by others (mode {mode:04o})", f"run `chmod 700 {path}` or choose another one"
+            )
         if mode != 0o700:
             os.fchmod(fd, 0o700)
         if not os.access(".", os.W_OK | os.X_OK, dir_fd=fd):

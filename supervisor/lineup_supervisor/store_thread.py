@@ -1,7 +1,7 @@
 """The one thread that writes the store: drains everything that is ready into one batch, and hands the outcome back.
 
-This file owns the queue between the loop and the engine, its bound, and the back-off of what must be tried again. It must
-not know what events or effects mean. One fsync serves everybody who was waiting; the loop does I/O meanwhile.
+This file owns the queue between the loop and the engine, its bound, and the back-off of what must be tried again. It
+must not know what events or effects mean. One fsync serves everybody who was waiting; the loop does I/O meanwhile.
 """
 
 from __future__ import annotations

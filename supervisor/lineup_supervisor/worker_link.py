@@ -1,37 +1,36 @@
-"""The supervisor's end of the workers: frames to events, heartbeats, the memory budget.
+"""The supervisor's end of the workers: effects to processes, frames to events, heartbeats, the memory budget.
 
-This file owns what of a worker's traffic never reaches the core (pings, bytes that are no message) and when a worker
-counts as hung. It must not know what a message means. Starting, sending and stopping are ``edges.workers``'.
+This file owns which process is which incarnation, what of its traffic never reaches the core (pings, bytes that are no
+message) and when it counts as hung. It must not know what a message means, nor how a process is made or confined.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any
 
 import psutil
 
-from lineup_protocol.codec import decode, decode_message
+from lineup_protocol.codec import decode, decode_message, encode
 from lineup_protocol.errors import LineUpError
-from lineup_protocol.limits import WORKER_MESSAGE_BYTES_MAX
+from lineup_protocol.limits import WORKER_MESSAGE_BYTES_MAX, WORKER_PROCESSES_DEFAULT
+from lineup_supervisor.core import effects as fx
 from lineup_supervisor.core import events as ev
+from lineup_supervisor.edges.sandbox_policy import MIB, level_satisfies
+from lineup_supervisor.edges.workers import WorkerHost, WorkerProcess
 
 RECLAIM_SHARE = 4  # over the budget, a quarter of the workers (at least one) is let go at a time
 
 
-class Workers(Protocol):
-    """What this needs of ``edges.workers.WorkerHost``."""
-
-    def send(self, instance_id: str, incarnation: int, messages: tuple[dict[str, Any], ...]) -> None: ...
-
-    def kill(self, instance_id: str, incarnation: int, reason: str, detail: str) -> None: ...
-
-
 @dataclass
-class _Pulse:
-    pid: int
+class _Worker:
+    process: WorkerProcess | None = None
+    pid: int | None = None
     nonce: int = 0
     missed: int = 0
     answered: bool = True
@@ -39,108 +38,174 @@ class _Pulse:
 
 
 class WorkerLink:
-    """See the module. Use from the loop's thread only. ``beat`` is to be called once per heartbeat interval."""
+    """See the module. Use from the loop's thread only. ``beat`` is to be called once per heartbeat interval.
+
+    Args:
+        apps: where the bundles' copies lie; an effect's path is looked up there by its last part, the digest, so that a
+            home may be moved.
+        level: the isolation level that holds on this machine.
+
+    ``idle`` is set while there is no worker.
+    """
 
     def __init__(
         self,
-        workers: Workers,
+        host: WorkerHost,
+        apps: Path,
+        level: str,
         *,
         submit: Callable[[ev.AnyEvent], None],
         new_event_id: Callable[[], str],
         missed_max: int,
         memory_bytes_max: int,
+        allow_bare_system_apps: bool,
         log: Any,
     ) -> None:
-        self._workers = workers
+        self._host = host
+        self._apps = apps
+        self._level = level
         self._submit = submit
         self._new_event_id = new_event_id
         self._missed_max = missed_max
         self._memory_bytes_max = memory_bytes_max
+        self._allow_bare_system_apps = allow_bare_system_apps
         self._log = log
-        self._pulses: dict[tuple[str, int], _Pulse] = {}
+        self._workers: dict[tuple[str, int], _Worker] = {}
+        self.idle = asyncio.Event()
+        self.idle.set()
         self.memory_bytes = 0
 
-    def on_started(self, instance_id: str, incarnation: int, pid: int, isolation: str) -> None:
-        self._pulses[instance_id, incarnation] = _Pulse(pid)
+    # effects
+
+    def start(self, effect: fx.StartWorker) -> None:
+        """Ends in exactly one ``WorkerExited``. A level below the bundle's minimum is refused there, by name."""
+        key = (effect.instance_id, effect.incarnation)
+        worker = self._workers[key] = _Worker()
+        self.idle.clear()
+        level = self._level
+        if not level_satisfies(level, effect.min_isolation):
+            bare = effect.kind == "system" and self._allow_bare_system_apps
+            level = "S1" if bare else effect.min_isolation
+        worker.process = self._host.start_worker(
+            effect.instance_id,
+            effect.incarnation,
+            app_scope=effect.app_scope,
+            bundle_path=str(self._apps / Path(effect.bundle_path).name),
+            limits=machine_limits(effect.limits),
+            level=level,
+            on_started=functools.partial(self._started, key),
+            on_message=functools.partial(self._message, key),
+            on_exited=functools.partial(self._exited, key),
+        )
+
+    def send(self, effect: fx.SendWorker) -> None:
+        worker = self._workers.get((effect.instance_id, effect.incarnation))
+        if worker is not None:
+            for message in effect.messages:
+                self._send(worker, message)
+
+    def stop(self, effect: fx.StopWorker) -> None:
+        worker = self._workers.get((effect.instance_id, effect.incarnation))
+        if worker is None or worker.process is None:
+            return
+        body = {"reason": effect.reason, "grace_ms": effect.grace_ms}
+        self._send(worker, {"type": "worker.stop", "body": body})
+        worker.process.stop(effect.reason, effect.grace_ms)
+
+    def committed(self, event: ev.WorkerFrame) -> None:
+        """The core has dealt with a frame: the worker's credit comes back."""
+        worker = self._workers.get((event.instance_id, event.incarnation))
+        if worker is not None and worker.process is not None:
+            worker.process.taken()
+
+    def kill_all(self, detail: str) -> None:
+        for worker in list(self._workers.values()):
+            if worker.process is not None:
+                worker.process.kill("stopped", detail)
+
+    # what comes from the processes
+
+    def _started(self, key: tuple[str, int], pid: int, level: str) -> None:
+        self._workers[key].pid = pid
         self._submit(
             ev.WorkerStarted(
-                event_id=self._new_event_id(),
-                instance_id=instance_id,
-                incarnation=incarnation,
-                pid=pid,
-                isolation=isolation,
+                event_id=self._new_event_id(), instance_id=key[0], incarnation=key[1], pid=pid, isolation=level
             )
         )
 
-    def on_exited(
-        self, instance_id: str, incarnation: int, reason: str, detail: str, exit_code: int | None = None
-    ) -> None:
-        self._pulses.pop((instance_id, incarnation), None)
+    def _exited(self, key: tuple[str, int], reason: str, detail: str, exit_code: int | None) -> None:
+        self._workers.pop(key, None)
+        if not self._workers:
+            self.idle.set()
+        self._log.info("worker ended", instance_id=key[0], incarnation=key[1], reason=reason, detail=detail)
         self._submit(
             ev.WorkerExited(
                 event_id=self._new_event_id(),
-                instance_id=instance_id,
-                incarnation=incarnation,
+                instance_id=key[0],
+                incarnation=key[1],
                 reason=reason,
                 detail=detail,
                 exit_code=exit_code,
             )
         )
 
-    def on_message(self, instance_id: str, incarnation: int, data: bytes) -> bool:
-        """One message. True if it became an event, so that the worker's credit comes back only after the commit."""
+    def _message(self, key: tuple[str, int], data: bytes) -> None:
+        worker = self._workers[key]
+        assert worker.process is not None
         try:
             frame = _frame(data)
         except LineUpError as error:
-            self._log.warning("worker sent no message", instance_id=instance_id, error=str(error))
-            self._workers.kill(instance_id, incarnation, "gate", error.message)
-            return False
-        pulse = self._pulses.get((instance_id, incarnation))
-        if isinstance(frame, dict) and pulse is not None:
+            self._log.warning("worker sent no message", instance_id=key[0], incarnation=key[1], error=str(error))
+            worker.process.taken()
+            worker.process.kill("gate", error.message)
+            return
+        if isinstance(frame, dict):
             if frame.get("type") == "worker.pong":
-                self._pong(pulse, frame.get("body"))
-                return False
-            pulse.is_ready |= frame.get("type") == "worker.ready"
-        self._submit(
-            ev.WorkerFrame(
-                event_id=self._new_event_id(), instance_id=instance_id, incarnation=incarnation, frame=frame
-            )
-        )
-        return True
+                worker.process.taken()
+                body = frame.get("body")
+                worker.answered |= isinstance(body, dict) and body.get("nonce") == worker.nonce
+                return
+            worker.is_ready |= frame.get("type") == "worker.ready"
+        self._submit(ev.WorkerFrame(event_id=self._new_event_id(), instance_id=key[0], incarnation=key[1], frame=frame))
+
+    # watching over them
 
     def beat(self) -> None:
         """Ping who is ready; count who has not answered since the last beat.
 
         Beats are counted, not time: when the supervisor itself stood still, nobody is hung because of that.
         """
-        for (instance_id, incarnation), pulse in list(self._pulses.items()):
-            if not pulse.is_ready:
+        for worker in list(self._workers.values()):
+            if not worker.is_ready or worker.process is None:
                 continue  # loading the app has its own time limit, kept by the core
-            pulse.missed = 0 if pulse.answered else pulse.missed + 1
-            if pulse.missed >= self._missed_max:
-                self._pulses.pop((instance_id, incarnation))
-                self._workers.kill(instance_id, incarnation, "hung", f"{pulse.missed} pings went unanswered")
+            worker.missed = 0 if worker.answered else worker.missed + 1
+            if worker.missed >= self._missed_max:
+                worker.is_ready = False
+                worker.process.kill("hung", f"{worker.missed} pings went unanswered")
                 continue
-            pulse.nonce += 1
-            pulse.answered = False
-            ping = {"type": "worker.ping", "body": {"nonce": pulse.nonce}}
-            self._workers.send(instance_id, incarnation, (ping,))
-
-    @staticmethod
-    def _pong(pulse: _Pulse, body: Any) -> None:
-        if isinstance(body, dict) and body.get("nonce") == pulse.nonce:
-            pulse.answered = True
+            worker.nonce += 1
+            worker.answered = False
+            self._send(worker, {"type": "worker.ping", "body": {"nonce": worker.nonce}})
 
     def pids(self) -> list[int]:
-        return [pulse.pid for pulse in self._pulses.values()]
+        return [worker.pid for worker in self._workers.values() if worker.pid is not None]
 
     def on_memory(self, memory_bytes: int) -> None:
         """What all workers together take just now, sampled by the owner in another thread."""
         self.memory_bytes = memory_bytes
-        if memory_bytes > self._memory_bytes_max and self._pulses:
-            count = max(1, len(self._pulses) // RECLAIM_SHARE)
+        if memory_bytes > self._memory_bytes_max and self._workers:
+            count = max(1, len(self._workers) // RECLAIM_SHARE)
             self._log.info("worker memory over budget", bytes=memory_bytes, reclaim=count)
             self._submit(ev.ReclaimWorkers(event_id=self._new_event_id(), count=count))
+
+    def _send(self, worker: _Worker, message: dict[str, Any]) -> None:
+        """A link that is not up swallows it; what is durable is sent again to the next incarnation."""
+        if worker.process is None:
+            return
+        try:
+            worker.process.send(encode(message, bytes_max=WORKER_MESSAGE_BYTES_MAX))
+        except LineUpError as error:
+            self._log.error("message for a worker cannot be sent", type=message.get("type"), error=str(error))
 
 
 def _frame(data: bytes) -> Any:
@@ -155,15 +220,33 @@ def _frame(data: bytes) -> Any:
     return frame
 
 
+def machine_limits(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """A manifest's ``limits`` in the sandbox's own units. ``processes`` there counts threads as well."""
+    held: dict[str, Any] = {}
+    for name, target, unit in (
+        ("memory_mb", "memory_bytes", MIB),
+        ("tmp_mb", "tmp_bytes", MIB),
+        ("file_size_mb", "file_bytes", MIB),
+        ("stdout_kb_per_second", "stdout_bytes_per_s", 1024),
+        ("open_files", "open_files", 1),
+        ("cpu_share", "cpu_share", 1),
+        ("processes", "threads", 1),
+    ):
+        if name in asked:
+            held[target] = asked[name] * unit
+    if asked.get("processes", 0) > WORKER_PROCESSES_DEFAULT:
+        held["processes"] = asked["processes"]
+    return held
+
+
 def resident_bytes(pids: list[int]) -> int:
     """Resident memory of these processes and all their descendants, in one pass over the machine's processes."""
     children: dict[int, list[int]] = {}
     resident: dict[int, int] = {}
     for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            with process.oneshot():
-                children.setdefault(process.ppid(), []).append(process.pid)
-                resident[process.pid] = process.memory_info().rss
+        with contextlib.suppress(psutil.Error), process.oneshot():
+            children.setdefault(process.ppid(), []).append(process.pid)
+            resident[process.pid] = process.memory_info().rss
     total, seen, left = 0, set(), list(pids)
     while left:
         pid = left.pop()

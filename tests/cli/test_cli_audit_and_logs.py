@@ -124,28 +124,28 @@ def log_home(home: Path) -> Path:
     logs.mkdir(parents=True)
     (logs / "supervisor.log.1").write_text(log_line("01", "one"))
     (logs / "supervisor.log").write_text(log_line("03", "three") + log_line("05", "five") + "half a li")
-    (logs / "workers.log").write_text(
-        log_line("02", "two", app_scope="task-dashboard", stream="stderr")
-        + log_line("04", "\x1b[31mfour", app_scope="whiteboard")
+    (logs / "task-dashboard.log").write_text(
+        '{"at":"2026-11-30T08:00:02.000Z","stream":"stderr","instance_id":"in-1","text":"two"}\n'
     )
+    (logs / "whiteboard.log").write_text(log_line("04", "\x1b[31mfour"))
     (logs / "detached.out").write_text("not a log\n")
     return home
 
 
 def test_all_files_are_merged_in_the_order_of_time(log_home):
-    lines = read_last(log_home, 100)
-    assert [line.fields.get("event") for line in lines if "event" in line.fields] == [
-        "one",
-        "two",
-        "three",
-        "\x1b[31mfour",
-        "five",
-    ]
-    assert [line.fields["message"] for line in lines if "message" in line.fields] == ["half a li"]
+    said = [line.fields.get("event") or line.fields["text"] for line in read_last(log_home, 100)]
+    assert sorted(said, key=said.index) == said
+    assert [words for words in said if words != "half a li"] == ["one", "two", "three", "\x1b[31mfour", "five"]
+    assert "half a li" in said
+
+
+def test_what_the_runtime_says_of_an_app_belongs_to_it(log_home):
+    (log_home / "logs" / "runtime.log").write_text(log_line("06", "six", app_scope="whiteboard"))
+    assert [line.fields["event"] for line in read_last(log_home, 9, app_scope="whiteboard")] == ["\x1b[31mfour", "six"]
 
 
 def test_the_last_n_and_one_app(log_home, run):
-    assert run("logs", "--app", "task-dashboard").stdout.rstrip().endswith("task-dashboard stderr: two")
+    assert run("logs", "--app", "task-dashboard").stdout.rstrip().endswith("info    task-dashboard/in-1 stderr: two")
     out = run("logs", "--app", "whiteboard").stdout
     assert "\\x1b[31mfour" in out
     assert "\x1b" not in out

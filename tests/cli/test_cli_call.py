@@ -13,13 +13,15 @@ import pytest
 
 from lineup_protocol.errors import LineUpError
 
-REVISION = "r-0123456789abcdef"
-
 
 def accepting(runtime: Any, *records: dict[str, Any]) -> None:
-    runtime.queries["tools"] = lambda args: {"revision": REVISION, "tools": []}
-    runtime.actions["call.start"] = lambda args: {"record": {"call_id": args["call_id"], "status": "waiting_for_app"}}
+    runtime.actions["call.start"] = lambda args: started(args, "waiting_for_app")
     runtime.records = list(records)
+
+
+def started(args: dict[str, Any], status: str, **more: Any) -> dict[str, Any]:
+    accepted = status != "rejected"
+    return {"receipt": {"accepted": accepted}, "record": {"call_id": args["call_id"], "status": status, **more}}
 
 
 def error(code: str) -> dict[str, str]:
@@ -50,47 +52,35 @@ def test_exit_code_says_how_it_ended(run, runtime, record, code, words):
     assert " 50%  half" in result.stderr
 
 
-def test_it_acts_as_the_agent_cli_with_the_present_revision(run, runtime):
+def test_what_is_sent(run, runtime):
     accepting(runtime, {"status": "completed", "result": {}})
-    runtime.queries["call"] = lambda args: (_ for _ in ()).throw(LineUpError("call_not_found", "unknown"))
-    result = run("call", "demo.work", '{"n": 1}', "--conversation", "c-9", "--call-id", "mine-1")
-    assert result.exit_code == 0, result.output
-    (args,) = runtime.args_of("call.start")
-    assert args == {
-        "call_id": "mine-1",
-        "tool_id": "demo.work",
-        "input": {"n": 1},
-        "conversation_id": "c-9",
-        "inventory_revision": REVISION,
-    }
-
-
-def test_the_same_call_again_carries_the_revision_of_then(run, runtime):
-    accepting(runtime, {"status": "completed", "result": {}})
-    runtime.queries["call"] = lambda args: {
-        "call_id": args["call_id"],
-        "status": "running",
-        "inventory_revision": "r-old",
-    }
-    assert run("call", "demo.work", "--call-id", "mine-1").exit_code == 0
-    assert runtime.args_of("call.start")[0]["inventory_revision"] == "r-old"
-
-
-def test_a_revision_that_changed_meanwhile_is_tried_once_more_under_a_new_id(run, runtime):
-    accepting(runtime, {"status": "completed", "result": {}})
-    revisions = iter(["r-1", "r-2", "r-3"])
-    runtime.queries["tools"] = lambda args: {"revision": next(revisions), "tools": []}
-
-    def start(args: dict[str, Any]) -> dict[str, Any]:
-        if args["inventory_revision"] == "r-1":
-            raise LineUpError("inventory_revision_mismatch", "it is r-2", detail={"revision": "r-2"})
-        return {"call_id": args["call_id"], "status": "running"}
-
-    runtime.actions["call.start"] = start
+    assert run("call", "demo.work", '{"n": 1}', "--conversation", "c-9", "--call-id", "mine-1").exit_code == 0
+    assert runtime.args_of("call.start") == [
+        {"call_id": "mine-1", "tool_id": "demo.work", "input": {"n": 1}, "conversation_id": "c-9"}
+    ]
     assert run("call", "demo.work").exit_code == 0
-    first, second = runtime.args_of("call.start")
-    assert (first["inventory_revision"], second["inventory_revision"]) == ("r-1", "r-2")
-    assert first["call_id"] != second["call_id"]
+    args = runtime.args_of("call.start")[1]
+    assert args["input"] == {}
+    assert args["conversation_id"] == "cli"
+    assert args["call_id"].startswith("cli-")
+
+
+def test_a_call_that_is_final_at_once_is_not_watched(run, runtime):
+    runtime.actions["call.start"] = lambda args: started(args, "completed", result={"known": True})
+    result = run("call", "demo.work")
+    assert result.exit_code == 0
+    assert json.loads(result.stdout) == {"known": True}
+    assert not runtime.watched.is_set()
+
+
+def test_a_rejected_call_names_the_place(run, runtime):
+    wrong = {"code": "tool_input_invalid", "message": "the input is wrong", "detail": {"path": "/n", "rule": "too big"}}
+    runtime.actions["call.start"] = lambda args: started(args, "rejected", error=wrong)
+    result = run("call", "demo.work", '{"n": 9}')
+    assert result.exit_code == 6
+    assert (
+        "was rejected: tool_input_invalid: the input is wrong (at /n: too big); `lineup tools --json`" in result.stderr
+    )
 
 
 def test_a_refusal_is_exit_6_with_its_place(run, runtime):
@@ -226,4 +216,4 @@ def test_a_runtime_that_is_restarted_meanwhile_is_waited_for(home, runtime, envi
 def test_cancel_asks_for_it(run, runtime):
     runtime.actions["call.cancel"] = lambda args: {}
     assert run("cancel", "c-1", "--reason", "changed my mind").exit_code == 0
-    assert runtime.args_of("call.cancel") == [{"call_id": "c-1", "agent_id": "cli", "reason": "changed my mind"}]
+    assert runtime.args_of("call.cancel") == [{"call_id": "c-1", "reason": "changed my mind"}]

@@ -74,8 +74,8 @@ def test_every_command_takes_a_home_unless_it_needs_none():
     "args",
     [
         ("tools",), ("calls",), ("call", "x.y", "{}"), ("story", "c-1"), ("interactions",), ("answer", "i-1", "{}"),
-        ("apps",), ("apps", "list"), ("apps", "remove", "x"), ("audit", "verify"), ("audit", "export"), ("cancel", "c-1"),
-        ("status",),
+        ("apps",), ("apps", "list"), ("apps", "remove", "x"), ("audit", "verify"), ("audit", "export"),
+        ("cancel", "c-1"), ("status",),
     ],
     ids=" ".join,
 )  # fmt: skip

@@ -151,8 +151,17 @@ def test_doctor_without_a_daemon_probes_by_itself(lineup):
     assert done.returncode == 0
     assert report["isolation"] == "S2"
     by_name = {check["name"]: check for check in report["checks"]}
-    assert by_name["user namespaces"] == {"name": "user namespaces", "verdict": "warning", "found": "off", "fix": "on"}
+    assert by_name["S3 user namespaces"] == {
+        "name": "S3 user namespaces", "verdict": "warning", "found": "off", "fix": "on",
+    }  # fmt: skip
     assert {"home", "socket paths", "file system", "disk", "ports", "clock", "store"} <= set(by_name)
+
+
+def test_doctor_calls_it_a_fault_when_no_level_holds(lineup):
+    done = lineup("doctor", FAKE_MODE="none")
+    assert done.returncode == 1
+    assert "no level holds" in done.stdout
+    assert "fix: on" in done.stdout
 
 
 def test_restore_passes_the_cause_on(home, tmp_path, lineup):

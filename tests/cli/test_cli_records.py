@@ -107,6 +107,8 @@ def test_interactions_and_answer(run, runtime):
     assert "task-dashboard" in out
     assert "Close the unfinished task?" in out
     assert json.loads(run("interactions", "--json").stdout) == [record]
+    assert json.loads(run("interactions", "--json", "--state", "completed").stdout) == []
+    assert runtime.args_of("interactions") == [{}, {}, {"state": "all"}]
     runtime.actions["interaction.answer"] = lambda args: {"status": "submitted"}
     assert run("answer", "i-1", '{"approved": true}').exit_code == 0
     assert runtime.args_of("interaction.answer") == [{"interaction_id": "i-1", "result": {"approved": True}}]

@@ -25,6 +25,49 @@ POMODORO = {
 }
 
 
+MOST_256 = "must have at most 256 characters"
+
+FOREIGN_KEYWORDS = [
+    "$ref",
+    "$schema",
+    "$id",
+    "$defs",
+    "$dynamicRef",
+    "$comment",
+    "definitions",
+    "pattern",
+    "patternProperties",
+    "format",
+    "default",
+    "examples",
+    "const",
+    "multipleOf",
+    "exclusiveMinimum",
+    "exclusiveMaximum",
+    "minItems",
+    "uniqueItems",
+    "contains",
+    "prefixItems",
+    "unevaluatedProperties",
+    "propertyNames",
+    "minProperties",
+    "maxProperties",
+    "dependentRequired",
+    "allOf",
+    "anyOf",
+    "oneOf",
+    "not",
+    "if",
+    "then",
+    "else",
+    "requried",
+    "Type",
+    "additionalItems",
+    "readOnly",
+    "x-own",
+]
+
+
 def faults(value: object) -> dict[str, str]:
     return {fault.path: fault.rule for fault in check_schema(value)}
 
@@ -58,15 +101,7 @@ class TestAllowList:
             == {}
         )
 
-    @pytest.mark.parametrize(
-        "keyword",
-        [
-            "$ref", "$schema", "$id", "$defs", "$dynamicRef", "$comment", "definitions", "pattern", "patternProperties", "format",
-            "default", "examples", "const", "multipleOf", "exclusiveMinimum", "exclusiveMaximum", "minItems", "uniqueItems",
-            "contains", "prefixItems", "unevaluatedProperties", "propertyNames", "minProperties", "maxProperties", "dependentRequired",
-            "allOf", "anyOf", "oneOf", "not", "if", "then", "else", "requried", "Type", "additionalItems", "readOnly", "x-own", "",
-        ],
-    )  # fmt: skip
+    @pytest.mark.parametrize("keyword", FOREIGN_KEYWORDS)
     def test_anything_else_is_refused_with_its_path(self, keyword: str) -> None:
         inner = {"type": "string", keyword: "#"}
         assert set(faults({"type": "object", "properties": {"a": inner}})) == {f"/properties/a/{keyword}"}
@@ -195,7 +230,7 @@ class TestVerdicts:
             (POMODORO, {}, ("/duration_seconds", "is required")),
             (POMODORO, {"duration_seconds": 1, "x": 1}, ("/x", "is not allowed here")),
             (POMODORO, [], ("/", "must be an object")),
-            (POMODORO, {"duration_seconds": 1, "activity": "x" * 257}, ("/activity", "must have at most 256 characters")),
+            (POMODORO, {"duration_seconds": 1, "activity": "x" * 257}, ("/activity", MOST_256)),
             ({"type": "object", "properties": {"a": {}}}, {"b": 1}, None),
             ({"type": "object", "additionalProperties": False}, {}, None),
             ({"type": "object", "additionalProperties": False}, {"x": 1}, ("/x", "is not allowed here")),
@@ -218,10 +253,14 @@ class TestVerdicts:
             ({}, {"any": ["thing", 1, None]}, None),
             ({}, {"any": [math.nan]}, ("/any/0", "is not a finite number")),
             ({}, {1: 2}, ("/", "has a key that is no valid string")),
-            ({"type": "object", "properties": {"a.b[0]": {"type": "string"}}}, {"a.b[0]": 1}, ("/a.b[0]", "must be a string")),
+            (
+                {"type": "object", "properties": {"a.[0]": {"type": "array"}}},
+                {"a.[0]": 1},
+                ("/a.[0]", "must be a list"),
+            ),
             ({"type": "object", "properties": {"a/b": {"type": "string"}}}, {"a/b": 1}, ("/a~1b", "must be a string")),
         ],
-    )  # fmt: skip
+    )
     def test_declared_verdicts(self, of: dict[str, Any], value: object, refused: tuple[str, str] | None) -> None:
         assert verdict(of, value) == refused
 
@@ -243,9 +282,7 @@ class TestVerdicts:
         mine["properties"]["only_here"]["type"] = "integer"  # type: ignore[index]
         assert validator.validate({"only_here": "x"}, code="state_invalid") == {"only_here": "x"}
 
-    @pytest.mark.parametrize(
-        "name", ['"', "'", "\\", "{x}", "{variable}", "a\nb", '"]; import os #', "%s", "é", "__class__"]
-    )
+    @pytest.mark.parametrize("name", ['"', "'", "\\", "{x}", "{variable}", "a\nb", '"]; import os #', "%s", "é"])
     def test_odd_names_never_become_source_code(self, name: str) -> None:
         of = {
             "type": "object",
@@ -253,6 +290,8 @@ class TestVerdicts:
             "required": [name],
             "additionalProperties": False,
         }
+        assert schema._reduced({"type": "object", "properties": {name: {}}}) is None
+        assert schema._reduced({"type": "array", "items": {"enum": [name]}}) is None
         assert verdict(of, {name: 2, "plain": name}) is None
         assert verdict(of, {name: 3}) is not None
         assert verdict(of, {}) is not None
@@ -294,6 +333,10 @@ def objects(inner: st.SearchStrategy[dict[str, Any]]) -> st.SearchStrategy[dict[
     return st.builds(build, st.dictionaries(names, inner, max_size=3), st.sets(names, max_size=2), st.booleans())
 
 
+def bounded_list(of: dict[str, Any], most: int) -> dict[str, Any]:
+    return {"type": "array", "items": of, "maxItems": most}
+
+
 schemas = st.recursive(
     st.one_of(
         st.just({}),
@@ -304,9 +347,9 @@ schemas = st.recursive(
         st.builds(lambda of: {"enum": of}, st.lists(st.text("ab1", max_size=2), min_size=1, max_size=3, unique=True)),
         st.sampled_from([{"enum": [1, True]}, {"enum": [0]}, {"enum": [None, "a"]}, {"type": "integer", "enum": [1]}]),
     ),
-    lambda inner: objects(inner) | st.builds(lambda of, most: {"type": "array", "items": of, "maxItems": most}, inner, st.integers(0, 3)),
+    lambda inner: objects(inner) | st.builds(bounded_list, inner, st.integers(0, 3)),
     max_leaves=6,
-)  # fmt: skip
+)
 
 
 @given(schemas, values)
@@ -321,12 +364,17 @@ def test_the_compiled_form_and_the_reference_agree(of: dict[str, Any], value: ob
     assert refused == (None if fault is None else (fault.path, fault.rule))
 
 
-@given(st.recursive(scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(
-    st.sampled_from([*schema.KEYWORDS["object"], "maxLength", "minimum", "items", "maxItems", "$ref", "x"]), inner, max_size=4
-), max_leaves=12))  # fmt: skip
+keywords = st.sampled_from([*schema.KEYWORDS["object"], "maxLength", "minimum", "items", "maxItems", "$ref", "x"])
+anything = st.recursive(
+    scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keywords, inner, max_size=4), max_leaves=12
+)
+
+
+@given(anything)
 @settings(max_examples=300, deadline=None)
 def test_any_schema_is_checked_or_refused_and_never_raises(candidate: object) -> None:
     found = check_schema(candidate)
     assert all(fault.path.startswith("/") and fault.rule for fault in found)
     if not found:
-        compile_schema(candidate).validate({}, code="state_invalid") if first_fault(candidate, {}) is None else None  # type: ignore[arg-type]
+        assert isinstance(candidate, dict)
+        verdict(candidate, {})

@@ -7,11 +7,14 @@ elsewhere, with the real core.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
 from lineup_protocol import codec
 from lineup_sdk import MiniApp
 from lineup_sdk.channel import Channel, ChannelClosed, memory_pair
@@ -24,7 +27,7 @@ WORKERS = Path(__file__).parents[2] / "workers" / "lineup_workers"
 Body = dict[str, Any]
 
 
-def welcome(**changes: Any) -> Body:
+def welcome_body(**changes: Any) -> Body:
     context = {
         "app_scope": "probe",
         "instance_id": "i-1",
@@ -50,9 +53,9 @@ def welcome(**changes: Any) -> Body:
 class ScriptedRuntime:
     """Answers hello with ``welcome`` and every command with a receipt; keeps what was said in ``heard``."""
 
-    def __init__(self, channel: Channel, welcome_body: Body | None = None) -> None:
+    def __init__(self, channel: Channel, welcome: Body | None = None) -> None:
         self.channel = channel
-        self.welcome = welcome_body or welcome()
+        self.welcome = welcome or welcome_body()
         self.heard: list[tuple[str, Body]] = []
         self.refusals: dict[str, Body] = {}  # command type → receipt fields, once or for ever
         self.held: set[str] = set()  # command types that get no receipt for now
@@ -161,7 +164,8 @@ class ScriptedRuntime:
             async with asyncio.timeout(WAIT_S):
                 while not condition():
                     self._news.clear()
-                    await self._news.wait()
+                    with contextlib.suppress(TimeoutError):  # what the worker does in silence brings no news
+                        await asyncio.wait_for(self._news.wait(), 0.01)
         except TimeoutError:
             raise AssertionError(f"did not come to pass: {what}; heard {self.heard}") from None
 
@@ -173,9 +177,9 @@ class ScriptedRuntime:
 class Run:
     """One runner in memory with its scripted Runtime."""
 
-    def __init__(self, load: Callable[[str], MiniApp], welcome_body: Body | None = None) -> None:
+    def __init__(self, load: Callable[[str], MiniApp], welcome: Body | None = None) -> None:
         worker_side, runtime_side = memory_pair()
-        self.runtime = ScriptedRuntime(runtime_side, welcome_body)
+        self.runtime = ScriptedRuntime(runtime_side, welcome)
         self.runner = Runner(worker_side, load)
         self.task: asyncio.Task[Exit] = asyncio.create_task(self.runner.run())
 
@@ -189,16 +193,24 @@ class Run:
             await asyncio.gather(self.task, return_exceptions=True)
 
 
-StartRun = Callable[..., Awaitable[ScriptedRuntime]]
+@pytest.fixture
+def welcome() -> Callable[..., Body]:
+    """Makes the body of a ``worker.welcome``."""
+    return welcome_body
+
+
+@pytest.fixture
+def scripted_runtime() -> type[ScriptedRuntime]:
+    return ScriptedRuntime
 
 
 @pytest.fixture
 async def start_run() -> Any:
-    """``await start_run(app_or_load, welcome_body?)`` → a ``Run`` that is ready."""
+    """``await start_run(app_or_load, welcome?)`` → a ``Run`` that is ready."""
     runs: list[Run] = []
 
-    async def start(app: MiniApp | Callable[[str], MiniApp], welcome_body: Body | None = None, ready: bool = True) -> Run:
-        run = Run((lambda entry: app) if isinstance(app, MiniApp) else app, welcome_body)
+    async def start(app: MiniApp | Callable[[str], MiniApp], welcome: Body | None = None, ready: bool = True) -> Run:
+        run = Run((lambda entry: app) if isinstance(app, MiniApp) else app, welcome)
         runs.append(run)
         if ready:
             await run.runtime.expect("worker.ready")
@@ -212,8 +224,6 @@ async def start_run() -> Any:
 @pytest.fixture
 def bundle_app(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], MiniApp]]:
     """Load a bundle of ``lineup_workers`` by folder name, as a worker would: fresh, from its own folder."""
-    import sys
-
     monkeypatch.setattr(sys, "path", list(sys.path))
 
     def load(name: str) -> MiniApp:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from lineup_sdk import CommandReceipt, Interaction, MiniApp, RegistrationError, RequestRefused, ToolCall, ToolError
 
 HOOKS = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from lineup_protocol.errors import LineUpError
 from lineup_sdk.events import (
     Answered,
@@ -143,7 +144,7 @@ def test_nothing_but_greeting_before_the_welcome(type_: str) -> None:
         "receipt": {"re": "1", "accepted": True},
         "context.changed": {"state": "foreground"},
     }
-    with pytest.raises(ProtocolViolation, match="before worker.welcome"):
+    with pytest.raises(ProtocolViolation, match=r"before worker\.welcome"):
         greet().receive(type_, None, bodies[type_])
 
 

@@ -20,7 +20,7 @@ import pytest
 from lineup_protocol.errors import LineUpError
 from lineup_supervisor.core.txn import Table
 from lineup_supervisor.edges import store as store_module
-from lineup_supervisor.edges.store import MapFull, Migration, RawTxn, Store
+from lineup_supervisor.edges.store import LmdbTxn, MapFull, Migration, RawTxn, Store
 from lineup_supervisor.edges.store_file import file_system, file_system_warning, read_header
 
 
@@ -218,6 +218,18 @@ def test_a_directory_in_its_place_is_refused(home: Path) -> None:
     assert (home / "data.mdb").is_dir()
 
 
+def open_or_code(directory: Path) -> int | str:
+    """How many rows it has, or with which code it is refused."""
+    try:
+        store = Store.open(directory, TABLES)
+    except LineUpError as error:
+        return error.code
+    try:
+        return count(store)
+    finally:
+        store.close()
+
+
 META_BYTES = 16 + 24 + 96 + 16  # header, magic to mapsize, two databases, last page and transaction
 
 
@@ -233,13 +245,8 @@ def test_every_flipped_bit_of_the_newest_header_is_refused_or_harmless(filled: P
             at = newest * 4096 + byte
             overwrite(at, bytes((original[at] ^ (1 << bit),)))(path)
             sum_path.unlink(missing_ok=True) if ended == "killed" else sum_path.write_bytes(sums)
-            try:
-                store = Store.open(filled, TABLES)
-            except LineUpError as error:
-                assert error.code in ("store_damaged", "storage_full"), f"byte {byte} bit {bit}"
-            else:
-                assert count(store) == 50, f"byte {byte} bit {bit}"
-                store.close()
+            if (found := open_or_code(filled)) not in ("store_damaged", "storage_full"):
+                assert found == 50, f"byte {byte} bit {bit}: {found}"
                 passed.append((byte, bit))
             with path.open("r+b") as f:
                 f.write(original[: 2 * 4096])
@@ -296,11 +303,15 @@ def test_growth_waits_for_readers(home: Path) -> None:
     store.close()
 
 
+def put_many(txn: LmdbTxn) -> None:
+    for n in range(40):
+        txn.put(ITEMS, (n,), Item(n=n, data=bytes(100_000)))
+
+
 def test_write_alone_says_that_the_map_is_full(home: Path) -> None:
     store = Store.open(home, TABLES, map_bytes=1 << 20)
     with pytest.raises(MapFull), store.write() as txn:
-        for n in range(40):
-            txn.put(ITEMS, (n,), Item(n=n, data=bytes(100_000)))
+        put_many(txn)
     assert count(store) == 0
     store.close()
 
@@ -309,7 +320,7 @@ def test_a_map_at_its_limit_is_storage_full(home: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(store_module, "MAP_BYTES_MAX", 1 << 20)
     store = Store.open(home, TABLES, map_bytes=1 << 20)
     with pytest.raises(LineUpError) as caught:
-        store.transact(lambda txn: [txn.put(ITEMS, (n,), Item(data=bytes(100_000))) for n in range(40)])
+        store.transact(put_many)
     assert caught.value.code == "storage_full"
     put(store, 1)
     assert count(store) == 1
@@ -427,7 +438,8 @@ def fill(store: Store) -> int:
         try:
             put(store, n, bytes(20_000))
         except LineUpError as error:
-            assert error.code == "storage_full"
+            if error.code != "storage_full":
+                raise
             return n
     raise AssertionError("the disk never filled")
 

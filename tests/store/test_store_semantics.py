@@ -14,7 +14,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from lineup_supervisor.core.txn import Table
+from lineup_supervisor.core.txn import Table, Txn
 from lineup_supervisor.edges.store import Store
 from lineup_supervisor.edges.store_keys import BadKey
 from lineup_supervisor.edges.store_memory import MemoryStore
@@ -64,12 +64,16 @@ def test_an_exception_leaves_nothing(store: AnyStore) -> None:
     with store.write() as txn:
         txn.put(THINGS, ("a",), Thing(n=1))
         txn.put(THINGS, ("b",), Thing(n=1))
-    with pytest.raises(ZeroDivisionError), store.write() as txn:
+
+    def change_and_fail(txn: Txn) -> None:
         txn.put(THINGS, ("a",), Thing(n=2))
         txn.put(THINGS, ("c",), Thing(n=2))
         txn.delete(THINGS, ("b",))
         txn.put(OTHERS, ("b",), Thing(n=2))
         raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError), store.write() as txn:
+        change_and_fail(txn)
     with store.read() as txn:
         assert list(txn.scan(THINGS)) == [(("a",), Thing(n=1)), (("b",), Thing(n=1))]
         assert list(txn.scan(OTHERS)) == []
@@ -121,9 +125,11 @@ def test_a_table_that_changes_under_a_scan_is_an_error(store: AnyStore) -> None:
     with store.write() as txn:
         txn.put(THINGS, ("a",), Thing())
         txn.put(THINGS, ("b",), Thing())
+        scan = txn.scan(THINGS)
+        key, row = next(scan)
+        txn.put(THINGS, (*key, 1), row)
         with pytest.raises(RuntimeError, match="take a list first"):
-            for key, row in txn.scan(THINGS):
-                txn.put(THINGS, (*key, 1), row)
+            next(scan)
         for key, row in list(txn.scan(THINGS)):
             txn.put(OTHERS, key, row)
         for key, _ in list(txn.scan(OTHERS)):

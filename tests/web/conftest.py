@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import zmq
 import zmq.asyncio
+
 from lineup_hostshell.agent_link import AgentLinks, LinkLimits
 from lineup_hostshell.runtime_link import RuntimeLink
 from lineup_hostshell.server import LoopbackServer, bind_loopback, build_app

@@ -1,4 +1,4 @@
-"""The agent link's WebSocket: what is forwarded, what is answered, what closes it, and that it costs a bounded amount."""
+"""The agent link's WebSocket: what is forwarded, what is answered, what closes it, and that its cost is bounded."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import websockets
+
 from lineup_hostshell.agent_link import LinkLimits
 from lineup_protocol.limits import AGENT_FRAME_BYTES_MAX
 
@@ -33,7 +34,7 @@ async def open_raw(shell: Any, dial: Any, wire: Any) -> Any:
 
 async def until(condition: Any, wait_s: float = 5.0) -> None:
     async with asyncio.timeout(wait_s):
-        while not condition():
+        while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.005)
 
 
@@ -152,9 +153,7 @@ async def test_endless_fragments_are_cut(shell: Any, dial: Any, wire: Any, runti
 
 
 @pytest.mark.parametrize("size", [AGENT_FRAME_BYTES_MAX + 1, 64 * 1024 * 1024])
-async def test_an_oversized_frame_closes_with_1009(
-    shell: Any, dial: Any, wire: Any, runtime: Any, size: int
-) -> None:
+async def test_an_oversized_frame_closes_with_1009(shell: Any, dial: Any, wire: Any, runtime: Any, size: int) -> None:
     peer = await open_raw(shell, dial, wire)
     peer.writer.write(wire.frame(1, b"x" * size)[:200_000])  # the header alone says enough
     assert await peer.close_code() == 1009
@@ -208,9 +207,9 @@ class TestHelloInTime:
     async def test_no_hello_closes_with_1008(self, shell: Any, wire: Any, runtime: Any) -> None:
         async with connect(shell, wire) as socket:
             await socket.send("not json")  # an answered error is no hello
+            assert (await recv(socket))["type"] == "lineup.v1.error"
             with pytest.raises(websockets.ConnectionClosed) as closed:
-                while True:
-                    await recv(socket)
+                await recv(socket)
             assert closed.value.rcvd is not None
             assert closed.value.rcvd.code == 1008
             assert "hello" in closed.value.rcvd.reason

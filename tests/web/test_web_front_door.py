@@ -74,7 +74,12 @@ async def test_own_names_are_answered(shell: Any, dial: Any, name: str) -> None:
 
 
 async def test_a_foreign_origin_is_refused(shell: Any, dial: Any, wire: Any) -> None:
-    for origin in ("http://evil.example", "null", f"http://127.0.0.1:{shell.port + 1}", f"https://127.0.0.1:{shell.port}"):
+    for origin in (
+        "http://evil.example",
+        "null",
+        f"http://127.0.0.1:{shell.port + 1}",
+        f"https://127.0.0.1:{shell.port}",
+    ):
         status, headers, _ = await answer(dial, wire.upgrade(shell.port, f"Origin: {origin}"))
         assert status == 403, origin
         check_headers(headers)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import zmq
+
 from lineup_hostshell.host_session import endpoint
 from lineup_hostshell.runtime_link import RuntimeClient, RuntimeLink
 from lineup_hostshell.server import bind_loopback
@@ -121,7 +122,7 @@ async def test_what_was_said_before_the_end_is_taken_and_the_end_is_seen(runtime
 
 
 async def test_many_messages_both_ways_lose_no_edge(runtime: Any, run_dir: Path) -> None:
-    """2,000 requests at once: sends fill the queue while answers arrive, the case that an edge-triggered fd punishes."""
+    """2,000 requests at once: sends fill the queue while answers arrive, and an edge-triggered fd loses none."""
     link = await connected(run_dir)
     await runtime.expect("host.hello")
 

@@ -114,9 +114,8 @@ def _start(home: Path, args: dict[str, Any]) -> dict[str, Any]:
     Raises:
         CommandFailure: exit 6 for a refusal that left no record, 7 without a Runtime.
     """
-    from lineup_protocol.errors import LineUpError
-
     from lineup_hostshell.cli.link import act
+    from lineup_protocol.errors import LineUpError
 
     try:
         detail = act(home, "call.start", args)
@@ -127,10 +126,15 @@ def _start(home: Path, args: dict[str, Any]) -> dict[str, Any]:
 
 def _refusal(error: Any) -> CommandFailure:
     failure = from_refusal(error.code, error.message, exit_code=EXIT_CALL_REJECTED)
-    detail = error.detail
-    if isinstance(detail, dict) and "path" in detail and str(detail["path"]) not in failure.cause:
-        failure.cause = f"{failure.cause} (at {detail['path']}: {detail.get('rule', 'wrong')})"
+    failure.cause += _place(error.detail, failure.cause)
     return failure
+
+
+def _place(detail: Any, said: str) -> str:
+    """`` (at /title: is required)`` out of an error's detail, unless it was said already."""
+    if not isinstance(detail, dict) or "path" not in detail or str(detail["path"]) in said:
+        return ""
+    return f" (at {detail['path']}: {detail.get('rule', 'is wrong')})"
 
 
 def _is_final(record: dict[str, Any]) -> bool:
@@ -258,17 +262,14 @@ def _finish(record: dict[str, Any], *, as_json: bool, waited: bool) -> int:
 
 
 def _ending(record: dict[str, Any], status: str) -> str:
-    error = record.get("error")
+    call_id, error = record["call_id"], record.get("error")
+    ended = f"the call {call_id} {status}" if status == "failed" else f"the call {call_id} was {status}"
     if not isinstance(error, dict):
-        return f"the call {record['call_id']} was {status}; `lineup story {record['call_id']}` shows why."
+        return f"{ended}; `lineup story {call_id}` shows why."
     failure = from_refusal(str(error.get("code")), safe_line(error.get("message")))
-    if not failure.next_step:
-        failure.next_step = f"`lineup story {record['call_id']}` shows how it came to it"
-    return (
-        f"the call {record['call_id']} was {status}: {failure.sentence}"
-        if status != "failed"
-        else f"the call {record['call_id']} failed: {failure.sentence}"
-    )
+    failure.cause += _place(error.get("detail"), failure.cause)
+    failure.next_step = failure.next_step or f"`lineup story {call_id}` shows how it came to it"
+    return f"{ended}: {failure.sentence}"
 
 
 @command("cancel", "lineup cancel cli-5f0c1d2e3a4b")

@@ -30,7 +30,7 @@ def doctor(home: Path, as_json: bool) -> int:
         print_json(
             {
                 "ok": healthy,
-                "isolation": report.get("isolation", report.get("level")),
+                "isolation": _level(report),
                 "probe": report,
                 "checks": [check.as_dict() for check in checks],
             }
@@ -64,29 +64,28 @@ def _ask_or_probe(home: Path) -> dict[str, Any]:
 
 
 def probe_checks(report: dict[str, Any]) -> list[Check]:
-    """One check per layer of the probe: ``{name, ok, found|cause|detail, fix}``, a layer that failed is a warning.
+    """One check per layer that was probed: ``{name, ok, cause, fix}``.
 
-    A missing layer lowers the level, it does not break the Runtime; what needs more is refused by name.
+    A layer that fails lowers the level, which is no fault: what needs more is refused by name. No level at all is one.
     """
-    layers = report.get("checks", report.get("layers", report.get("probes", [])))
-    if isinstance(layers, dict):
-        layers = [
-            {"name": name, **(layer if isinstance(layer, dict) else {"ok": bool(layer)})}
-            for name, layer in layers.items()
-        ]
-    checks = []
-    for layer in layers:
-        ok = bool(layer.get("ok", layer.get("verdict") == "ok"))
-        found = layer.get("found") or layer.get("cause") or layer.get("detail") or ("works" if ok else "does not work")
-        checks.append(
-            Check(
-                str(layer.get("name", "isolation")),
-                "ok" if ok else "warning",
-                str(found),
-                "" if ok else str(layer.get("fix") or ""),
-            )
+    layers = report.get("layers", report.get("checks", []))
+    checks = [
+        Check(
+            str(layer.get("name", "isolation")),
+            "ok" if layer.get("ok") else "warning",
+            str(layer.get("cause") or ("holds" if layer.get("ok") else "does not hold")),
+            "" if layer.get("ok") else str(layer.get("fix") or ""),
         )
+        for layer in layers
+    ]
+    if _level(report) in (None, "none"):
+        checks.append(Check("isolation", "fault", "no level holds, so no MiniApp can run", "mend a layer named above"))
     return checks
+
+
+def _level(report: dict[str, Any]) -> str | None:
+    level = report.get("level", report.get("isolation"))
+    return level if isinstance(level, str) else None
 
 
 def _store(home: Path) -> Check:
@@ -101,7 +100,7 @@ def _store(home: Path) -> Check:
 
 
 def _print(report: dict[str, Any], checks: list[Check]) -> None:
-    level = report.get("isolation", report.get("level"))
+    level = _level(report)
     if level:
         click.echo(f"Isolation level {safe_line(level)}.")
         if report.get("summary"):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from lineup_hostshell.cli.failure import no_runtime
+from lineup_hostshell.cli.failure import EXIT_NO_RUNTIME, CommandFailure, no_runtime
 from lineup_hostshell.cli.homes import run_dir
 from lineup_hostshell.runtime_link import RuntimeClient
 from lineup_protocol.errors import LineUpError
@@ -44,4 +44,10 @@ def act(home: Path, name: str, args: dict[str, Any]) -> Any:
 
 def translated(error: LineUpError, home: Path) -> Exception:
     """``no_runtime`` in the words of the command line; every other error as it is."""
-    return no_runtime(home) if error.code == "no_runtime" else error
+    if error.code != "no_runtime":
+        return error
+    if "did not answer" in error.message:  # there is one, but it hangs
+        return CommandFailure(
+            error.message, "look at `lineup logs`, or stop it with `lineup down`", exit_code=EXIT_NO_RUNTIME
+        )
+    return no_runtime(home)

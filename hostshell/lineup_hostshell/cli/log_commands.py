@@ -12,20 +12,7 @@ from lineup_hostshell.cli.log_files import Follower, LogLine, log_files, read_la
 from lineup_hostshell.cli.output import local_time, print_json_line, safe_line, to_json, wall_ms
 
 _LINES_DEFAULT = 200
-_SHOWN_FIRST = (
-    "at",
-    "timestamp",
-    "time",
-    "level",
-    "logger",
-    "app_scope",
-    "app",
-    "instance_id",
-    "stream",
-    "event",
-    "message",
-    "msg",
-)
+_SHOWN_FIRST = frozenset({"at", "level", "stream", "app_scope", "instance_id", "event", "text", "note"})
 _LEVEL_COLOURS = {"warning": "yellow", "error": "red", "critical": "red", "debug": "bright_black"}
 
 
@@ -74,18 +61,14 @@ def _print(line: LogLine, *, as_json: bool) -> None:
 def render(line: LogLine) -> str:
     """``time level source: event key=value …`` in one line, every byte of it harmless to a terminal."""
     fields = line.fields
-    at = line.at
-    clock = local_time(at) if wall_ms(at) is not None else safe_line(at) or " " * 19
+    clock = local_time(line.at) if wall_ms(line.at) is not None else safe_line(line.at) or " " * 19
     level = str(fields.get("level") or "info").lower()
-    source = fields.get("app_scope") or fields.get("app") or fields.get("logger") or line.source.partition(".")[0]
-    if fields.get("instance_id"):
-        source = f"{source}/{fields['instance_id']}"
-    if fields.get("stream"):
-        source = f"{source} {fields['stream']}"
-    event = fields.get("event") or fields.get("message") or fields.get("msg") or ""
-    rest = " ".join(f"{name}={_value(value)}" for name, value in fields.items() if name not in _SHOWN_FIRST)
     tag = click.style(f"{safe_line(level):<7}", fg=_LEVEL_COLOURS.get(level))
-    return f"{clock} {tag} {safe_line(source)}: {safe_line(event)}" + (f"  {safe_line(rest)}" if rest else "")
+    source = "/".join(str(part) for part in (fields.get("app_scope") or line.stem, fields.get("instance_id")) if part)
+    stream = f" {fields['stream']}" if fields.get("stream") else ""
+    said = next((fields[name] for name in ("event", "text", "note") if fields.get(name)), "")
+    rest = " ".join(f"{name}={_value(value)}" for name, value in fields.items() if name not in _SHOWN_FIRST)
+    return f"{clock} {tag} {safe_line(source + stream)}: {safe_line(said)}" + (f"  {safe_line(rest)}" if rest else "")
 
 
 def _value(value: object) -> str:

@@ -23,14 +23,18 @@ _SUFFIX = ".log"
 
 @dataclass(frozen=True)
 class LogLine:
-    """One entry: the file that it stands in, and its fields (``{"message": text}`` for a line that is no JSON)."""
+    """One entry: the file that it stands in, and its fields (``{"text": …}`` for a line that is no JSON)."""
 
     source: str
     fields: dict[str, Any]
 
     @property
     def at(self) -> str:
-        return str(self.fields.get("at") or self.fields.get("timestamp") or self.fields.get("time") or "")
+        return str(self.fields.get("at") or "")
+
+    @property
+    def stem(self) -> str:
+        return self.source.partition(_SUFFIX)[0]
 
 
 def log_files(home: Path) -> list[Path]:
@@ -70,7 +74,8 @@ def read_last(home: Path, count: int, *, app_scope: str | None = None) -> list[L
 
 
 def belongs_to(line: LogLine, app_scope: str | None) -> bool:
-    return app_scope is None or line.fields.get("app_scope", line.fields.get("app")) == app_scope
+    """A MiniApp's own output stands in a file of its name; the Runtime's lines about it name it."""
+    return app_scope is None or app_scope in (line.stem, line.fields.get("app_scope"))
 
 
 def _read(path: Path) -> Iterator[LogLine]:
@@ -88,7 +93,7 @@ def parse(data: bytes, source: str) -> LogLine:
         fields = json.loads(text)
     except ValueError:
         fields = None
-    return LogLine(source, fields if isinstance(fields, dict) else {"message": text})
+    return LogLine(source, fields if isinstance(fields, dict) else {"text": text})
 
 
 class Follower:

@@ -1,6 +1,6 @@
 """The words of a story, by language: actors and the kinds of audit rows. A kind without words is shown by its name.
 
-Each row reads on after its actor: "Agent cli made the call". Chinese keeps the product's own terms, as its documents do.
+Each row reads on after its actor: "Agent cli made the call". Chinese keeps the product's own terms.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ _KINDS: dict[str, tuple[str, str]] = {
     "app.enabled": ("enabled the MiniApp", "启用了 MiniApp"),
     "app.quarantined": ("quarantined the MiniApp", "隔离停用了 MiniApp"),
     "app.removed": ("removed the MiniApp", "移除了 MiniApp"),
+    "artifact.exported": ("exported the artifact", "导出了产物"),
+    "artifact.removed": ("removed the artifact", "删除了产物"),
     "artifact.submitted": ("submitted an artifact", "提交了产物"),
     "call.cancel_requested": ("asked to cancel the call", "请求取消调用"),
     "call.cancel_unanswered": ("waited in vain for the cancel to be confirmed", "未等到取消确认"),
@@ -40,14 +42,15 @@ _KINDS: dict[str, tuple[str, str]] = {
     "call.running": ("took the call over: it runs", "接手了调用：正在运行"),
     "capability.decided": ("had a capability request decided", "的能力请求已有决定"),
     "capability.denied": ("was denied a capability", "的能力请求被拒绝"),
+    "capability.grant_kept": ("keeps the person's consent", "保留了用户的授权"),
     "capability.granted": ("was granted a capability", "获得了能力"),
     "capability.requested": ("asked for a capability", "请求了能力"),
+    "capability.revoked": ("revoked a consent", "撤销了授权"),
     "command.refused": ("was refused a command", "的命令被拒绝"),
     "conversation.opened": ("opened the conversation", "打开了会话"),
     "focus.changed": ("brought the instance to the front", "将实例切到前台"),
     "focus.restored": ("returned the focus", "恢复了焦点"),
     "frame.refused": ("sent a frame that was refused", "发送的帧被拒绝"),
-    "grant.revoked": ("revoked a grant", "撤销了授权"),
     "inbox.closed": ("closed the inbox", "关闭了收件箱"),
     "inbox.withdrawn": ("withdrew a delivery", "撤回了一次投递"),
     "instance.closed": ("closed the instance", "关闭了实例"),
@@ -65,6 +68,8 @@ _KINDS: dict[str, tuple[str, str]] = {
     "link.opened": ("opened the link", "建立了连接"),
     "link.taken_over": ("took the link over", "接管了连接"),
     "message.refused": ("sent a message that was refused", "发送的消息被拒绝"),
+    "notification.dismissed": ("dismissed the notification", "关闭了通知"),
+    "notification.shown": ("showed a notification", "显示了通知"),
     "operation.completed": ("completed the operation: its time is over", "完成了操作：时间已到"),
     "operation.interrupted": ("interrupted the operation", "中断了操作"),
     "operation.started": ("started the operation", "开始了操作"),
@@ -78,9 +83,14 @@ _KINDS: dict[str, tuple[str, str]] = {
     "session.continued": ("continued an earlier session", "继续了先前的子会话"),
     "session.ended": ("ended the app session", "结束了子会话"),
     "session.opened": ("opened the app session", "打开了子会话"),
+    "state.dropped": ("dropped the saved state", "丢弃了已保存的状态"),
+    "state.retained": ("keeps the saved state, read-only", "以只读方式保留状态"),
     "state.saved": ("saved its state", "保存了状态"),
     "surface.closed": ("closed the surface", "关闭了界面"),
+    "surface.event": ("sent an event from the surface", "从界面发出事件"),
     "surface.opened": ("opened a surface", "打开了界面"),
+    "surface.patched": ("changed the surface", "修改了界面内容"),
+    "surface.submit": ("handed in what the surface holds", "提交了界面内容"),
     "text.from_agent": ("wrote a text", "发送了文本"),
     "text.from_person": ("wrote a text", "发送了文本"),
     "worker.exited": ("saw the worker's process end", "发现工作进程已结束"),

@@ -85,7 +85,10 @@ class HostDelta(Effect, frozen=True, kw_only=True):
 
 
 class SaveBlob(Effect, frozen=True, kw_only=True):
-    """Reserved for the edge that keeps artifact bytes; ``name`` is the sha256 of ``content``."""
+    """Put an exported artifact into the folder of artifacts; ``name`` is the sha256 of ``content`` and an extension.
+
+    A lost one is found at the next start: the edge compares the folder with what the store says is exported.
+    """
 
     name: str
     content: bytes

@@ -50,18 +50,18 @@ def merge(target: Any, patch: Any) -> Any:
     return result
 
 
-def count_nodes(value: Any) -> int:
-    """Values and keys in ``value``, itself included."""
-    nodes, stack = 0, [value]
+def shape(value: Any) -> tuple[int, int]:
+    """How many values and keys are in ``value``, itself included, and how many containers stand inside one another."""
+    nodes, deepest, stack = 0, 0, [(value, 1)]
     while stack:
-        item = stack.pop()
+        item, depth = stack.pop()
         nodes += 1
         if isinstance(item, dict):
             nodes += len(item)
-            stack.extend(item.values())
-        elif isinstance(item, list):
-            stack.extend(item)
-    return nodes
+        if isinstance(item, dict | list):
+            deepest = max(deepest, depth)
+            stack.extend((each, depth + 1) for each in (item.values() if isinstance(item, dict) else item))
+    return nodes, deepest
 
 
 def part_key(name: str) -> str:
@@ -187,11 +187,13 @@ class Change:
 
     def _place(self, key: Key, name: str, value: Any) -> SurfacePart:
         """Plan the rows of a new value; returns the first of them."""
-        part = SurfacePart(name=name, value=value, bytes=len(canonical_json(value)), nodes=count_nodes(value))
+        part = SurfacePart(name=name, value=value, bytes=len(canonical_json(value)), nodes=shape(value)[0])
         level = len(key) - 1
         must_split = level == 0 or (part.bytes > limits.SURFACE_PART_BYTES and level < limits.SURFACE_PART_LEVELS_MAX)
-        if level >= limits.SURFACE_PART_LEVELS_MAX and isinstance(value, dict) and part.nodes > limits.MAP_LENGTH_MAX:
-            raise LineUpError("state_too_large", f"an object {level} levels deep may have {limits.MAP_LENGTH_MAX} values")
+        too_deep_to_split = isinstance(value, dict) and level >= limits.SURFACE_PART_LEVELS_MAX
+        if too_deep_to_split and part.nodes > limits.MAP_LENGTH_MAX:
+            rule = f"an object {level} levels deep may have {limits.MAP_LENGTH_MAX} values and keys"
+            raise LineUpError("state_too_large", f"/{name}: {rule}", detail={"path": f"/{name}", "rule": rule})
         if isinstance(value, dict) and must_split:
             part = replace(part, value=None, split=True, count=len(value))
             for child, item in value.items():

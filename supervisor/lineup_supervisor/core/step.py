@@ -51,6 +51,8 @@ def _finish(ctx: Ctx) -> None:
         ctx.set_meta(projection_revision=ctx.meta.projection_revision + 1)
         changes = [views.change(table, key, row) for (table, key), row in ctx.changed.items()]
         ctx.emit(fx.HostDelta(revision=ctx.meta.projection_revision, changes=(*changes, *ctx.extra_changes)))
+    if isinstance(ctx.event, ev.HostQuery | ev.HostWatch):
+        return  # a question leaves no trace, so that it costs no sync
     if ctx.now.steady_ms > ctx.meta.steady_ms:
         ctx.set_meta(steady_ms=ctx.now.steady_ms)
     ctx.txn.put(META, META_KEY, ctx.meta)

@@ -1,7 +1,7 @@
 """Surfaces: an instance's pages, each with one durable state that the MiniApp and the person's page both patch.
 
-Owns ``SURFACES`` and ``OPEN_SURFACES``; how a state is stored is ``merge_patch``'s business. Which surface a message of a Host speaks
-for is said by the edge that holds the page's port; nothing inside a payload is believed.
+Owns ``SURFACES`` and ``OPEN_SURFACES``; how a state is stored is ``merge_patch``'s business. Which surface a message of
+a Host speaks for is said by the edge that holds the page's port; nothing inside a payload is believed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import msgspec
 from lineup_protocol import limits
 from lineup_protocol.codec import canonical_json
 from lineup_protocol.errors import LineUpError
-from lineup_protocol.schema import compile_schema
 from lineup_protocol.strict_json import copy_json
 from lineup_protocol.times import to_rfc3339
 from lineup_supervisor.core import inbox, merge_patch, quotas
@@ -92,8 +91,8 @@ def update_from_app(ctx: Ctx, instance: Instance, body: dict[str, Any]) -> dict[
     """``surface.update``: a merge patch. Without ``base_revision`` it goes on top of whatever the state is now.
 
     Raises:
-        LineUpError: ``surface_not_found``, ``app_scope_mismatch``, ``patch_conflict``, ``rate_limited``, ``message_too_large``,
-            ``state_invalid``, ``state_too_large``; nothing changes.
+        LineUpError: ``surface_not_found``, ``app_scope_mismatch``, ``patch_conflict``, ``message_invalid``,
+            ``message_too_large``, ``rate_limited``, ``state_invalid``, ``state_too_large``; nothing changes.
     """
     surface = _own(ctx, instance, body["surface_id"])
     surface = _patch(ctx, surface, body.get("base_revision"), body["patch"], side="app")
@@ -215,8 +214,9 @@ def _declared(ctx: Ctx, instance: Instance, entry: str) -> dict[str, Any]:
 
 
 def _state_schema(declared: dict[str, Any]) -> merge_patch.Schema:
-    schema = declared.get("state_schema")
-    return compile_schema(schema).schema if schema is not None else None
+    """It was checked with its manifest; the compiled form is of no use here, as no patch checks a whole state."""
+    schema: merge_patch.Schema = declared.get("state_schema")
+    return schema
 
 
 def _title(title: str) -> str:
@@ -282,12 +282,9 @@ def _input(ctx: Ctx, surface_id: str, payload: Any) -> Surface:
     """Check what a page says beside patches, and count it. Writes nothing but the surface's budget."""
     surface = _existing(ctx, surface_id)
     SURFACE.next(surface.state, SurfaceEvent.INPUT)
-    payload = copy_json(payload, "/payload", 1 + limits.DEPTH_MAX - limits.SURFACE_DEPTH_MAX)
-    size = len(canonical_json(payload))
+    size = len(canonical_json(_as_json(payload, "/payload")))
     if size > limits.SURFACE_PAYLOAD_BYTES_MAX:
         raise _too_large("/payload", size, limits.SURFACE_PAYLOAD_BYTES_MAX)
-    if merge_patch.count_nodes(payload) > limits.SURFACE_STATE_NODES_MAX:
-        raise _invalid("/payload", f"must have at most {limits.SURFACE_STATE_NODES_MAX} values and keys")
     waiting = _waiting(ctx, ctx.need(INSTANCES, (surface.instance_id,)))
     if waiting >= limits.INBOX_MESSAGES_PER_INSTANCE_MAX:
         raise LineUpError("rate_limited", f"{waiting} messages wait for this MiniApp already")
@@ -368,11 +365,14 @@ def _charged(ctx: Ctx, surface: Surface, side: str) -> Surface:
     return replace(surface, person_budget=budget, person_budget_ms=ctx.now.steady_ms)
 
 
-def _as_json(value: Any, path: str) -> dict[str, Any]:
-    """A copy that nobody else holds, no deeper than the messages allow that carry it."""
-    copy = copy_json(value, path, 1 + limits.DEPTH_MAX - limits.SURFACE_DEPTH_MAX)
-    assert isinstance(copy, dict)
-    return copy
+def _as_json(value: Any, path: str) -> Any:
+    """A copy that nobody else holds, of a shape that fits into every message that will carry it."""
+    nodes, depth = merge_patch.shape(value)
+    if depth > limits.SURFACE_DEPTH_MAX:
+        raise _invalid(path, f"must not be nested deeper than {limits.SURFACE_DEPTH_MAX}")
+    if nodes > limits.SURFACE_STATE_NODES_MAX:
+        raise _invalid(path, f"must have at most {limits.SURFACE_STATE_NODES_MAX} values and keys")
+    return copy_json(value, path)
 
 
 def _invalid(path: str, rule: str) -> LineUpError:

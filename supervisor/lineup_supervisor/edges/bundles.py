@@ -9,8 +9,6 @@ import importlib.util
 from pathlib import Path
 
 from lineup_protocol.bundle import MANIFEST_NAME, read_bundle, store_bundle
-from lineup_protocol.limits import MANIFEST_BYTES_MAX
-from lineup_protocol.strict_json import decode_json
 from lineup_supervisor.core.events import Bundle
 
 OWN_PACKAGE = "lineup_workers"
@@ -30,8 +28,6 @@ def own_bundles(apps: Path) -> tuple[Bundle, ...]:
 
 def keep_bundle(folder: Path, apps: Path, *, trusted: bool = False) -> Bundle:
     """Check the folder and keep its copy under ``apps/<digest>``. Raises LineUpError as ``read_bundle``."""
-    _, digest, files = read_bundle(folder, trusted=trusted)
+    manifest, digest, files = read_bundle(folder, trusted=trusted)
     path = store_bundle(files, digest, apps)
-    manifest = decode_json(files[MANIFEST_NAME], bytes_max=MANIFEST_BYTES_MAX)
-    assert isinstance(manifest, dict)
-    return Bundle(digest=digest, path=str(path), manifest=manifest)
+    return Bundle(digest=digest, path=str(path), manifest=manifest.as_dict())

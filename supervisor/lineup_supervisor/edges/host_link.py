@@ -52,7 +52,7 @@ class HostLink:
 
     Args:
         submit: takes the events for the core, or answers them itself.
-        own: answers names under ``host.`` and ``runtime.`` and the queries that it knows; returns False if the core must.
+        own: answers names under ``host.`` and ``runtime.`` and what else it knows; returns False if the core must.
         welcome: the body of ``host.welcome`` but for ``protocol``.
         new_event_id: a fresh id at every call.
     """
@@ -166,8 +166,7 @@ class HostLink:
         if reply_to in self._requests:
             return  # the same request is in work; its answer serves both
         self._requests[reply_to] = request
-        args = body.get("args", {})
-        if kind in ("query", "action") and self._own(request, session, args, reply_to):
+        if kind in ("query", "action") and self._own(request, session, body, reply_to):
             return
         event_id = self._new_event_id()
         if kind == "action":
@@ -178,7 +177,9 @@ class HostLink:
             self._watchers.setdefault(watched, set()).add(session.peer)
             self._submit(ev.HostWatch(event_id=event_id, reply_to=reply_to, agent_id=watched[0], call_id=watched[1]))
         else:
-            self._submit(ev.HostQuery(event_id=event_id, reply_to=reply_to, name=request.name, args=args))
+            self._submit(
+                ev.HostQuery(event_id=event_id, reply_to=reply_to, name=request.name, args=body.get("args", {}))
+            )
 
     # what goes out
 
@@ -209,9 +210,7 @@ class HostLink:
     def close_agent(self, effect: fx.CloseAgent) -> None:
         peer = self._carriers.get(effect.link_id)
         if peer is not None:
-            self._send(
-                peer, "agent.close", {"link_id": effect.link_id, "code": effect.code, "reason": effect.reason}
-            )
+            self._send(peer, "agent.close", {"link_id": effect.link_id, "code": effect.code, "reason": effect.reason})
 
     def delta(self, effect: fx.HostDelta) -> None:
         subscribers = [session.peer for session in self._sessions.values() if session.subscribed]

@@ -29,22 +29,21 @@ DRAIN_BYTES_MAX = 1024 * 1024  # read after the end of a process; its pipe holds
 LOG_BYTES_MAX = 8 * 1024 * 1024  # then rotation
 LOG_FILES_KEPT = 3
 
-# Control characters (C0, DEL, C1), line and paragraph separators, and the marks that reorder text.
-_UNSAFE = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u061c\u202a-\u202e\u2066-\u2069\ufeff\\\\]")
+# Control characters (C0, DEL, C1), line and paragraph separators, the marks that reorder text, bytes that are not UTF-8.
+_UNSAFE = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u061c\u202a-\u202e\u2066-\u2069\ufeff\udc80-\udcff\\\\]")
 
 
 def escape(raw: bytes) -> str:
     """One line as safe text: bad UTF-8 and control characters become ``\\xNN`` or ``\\uNNNN``, a backslash ``\\\\``."""
-    return _UNSAFE.sub(_escape_one, raw.decode("utf-8", "surrogateescape").translate(_BAD_BYTES))
-
-
-_BAD_BYTES = {0xDC00 + byte: f"\\x{byte:02x}" for byte in range(0x80, 0x100)}
+    return _UNSAFE.sub(_escape_one, raw.decode("utf-8", "surrogateescape"))
 
 
 def _escape_one(match: re.Match[str]) -> str:
     code = ord(match.group())
     if code == 0x5C:
         return "\\\\"
+    if 0xDC80 <= code <= 0xDCFF:  # surrogateescape's form of a byte
+        code -= 0xDC00
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 

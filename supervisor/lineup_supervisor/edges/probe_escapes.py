@@ -1,19 +1,20 @@
 """What the probe worker runs inside a level: it confines itself like any worker, then tries to get out.
 
-Runs in the sandbox, as text, with the interpreter's library and ``lineup_sdk.confine`` alone; prints one JSON object
-``{attempt: "denied: …" | "open: …"}`` and exits. Every attempt is harmless where it succeeds. The supervisor's side,
+Runs in the sandbox, as text, with the interpreter's library and ``lineup_sdk.confine`` alone; prints one JSON object per
+attempt, ``{name: "denied: …" | "open: …"}``. Every attempt is harmless where it succeeds. The supervisor's side,
 which knows what each answer means, is ``probe``.
 """
 
 import ctypes
+import errno
 import json
 import os
 import socket
 import sys
 
-from lineup_sdk import confine
-
-TARGETS = json.loads(sys.argv[1])  # {"home", "store", "supervisor_pid", "unix_path"}
+TARGETS = json.loads(os.environ["LINEUP_PROBE"])  # see probe._targets
+sys.path.append(TARGETS["confine_dir"])  # the one module, without the package around it: a start should not wait for it
+import confine  # noqa: E402
 
 
 def read_file(path):
@@ -23,6 +24,14 @@ def read_file(path):
 
 def list_folder(path):
     return f"listed {len(os.listdir(path))} names in {path}"
+
+
+def list_home():
+    # Inside a sandbox the folder may exist, empty but for the interpreter; what counts is the person's own content.
+    found = sorted(set(os.listdir(TARGETS["home"])) & set(TARGETS["home_names"]))
+    if not found:
+        raise PermissionError(errno.EACCES, "nothing of the person's there")
+    return f"listed {len(found)} names of the person's"
 
 
 def write_beside_bundle():
@@ -53,9 +62,9 @@ def fork():
 
 
 def execute():
-    # Of the interpreter itself, which is there at every level; it replaces this process only if it is allowed to.
-    # A failed exec returns with the reason; a successful one ends here and its output says so.
-    os.execv(sys.executable, [sys.executable, "-I", "-S", "-c", "print('executed')"])
+    # The interpreter itself is there at every level. A refused exec raises; one that succeeds says so in our place.
+    said = "print('{\"execute\": \"open: executed\"}')"
+    os.execv(sys.executable, [sys.executable, "-I", "-S", "-c", said])
 
 
 def call(name, *arguments):
@@ -81,22 +90,23 @@ def foreign_descriptors():
     found = sorted(int(name) for name in os.listdir("/proc/self/fd"))
     if len(found) > 4:
         return f"inherited {found}"
-    raise PermissionError("none")
+    raise PermissionError(errno.EACCES, "none")
 
 
 def foreign_environment():
-    known = {"HOME", "TMPDIR", "LANG", "PWD", "LC_CTYPE"}
+    known = {"HOME", "TMPDIR", "LANG", "PWD", "LC_CTYPE"}  # bubblewrap adds PWD, the interpreter LC_CTYPE
     found = [name for name in os.environ if not name.startswith("LINEUP_") and name not in known]
     if found:
         return f"inherited {found}"
-    raise PermissionError("none")
+    raise PermissionError(errno.EACCES, "none")
 
 
 ARM = os.uname().machine == "aarch64"
 SUPERVISOR = f"/proc/{TARGETS['supervisor_pid']}"
 ATTEMPTS = {
-    "read_home": lambda: list_folder(TARGETS["home"]),
-    "read_store": lambda: list_folder(TARGETS["store"]),
+    "read_home": list_home,
+    "stat_home": lambda: os.stat(TARGETS["canary"]) and "found a file by its path",
+    "read_canary": lambda: read_file(TARGETS["canary"]),
     "read_passwd": lambda: read_file("/etc/passwd"),
     "supervisor_environ": lambda: read_file(f"{SUPERVISOR}/environ"),
     "supervisor_fds": lambda: list_folder(f"{SUPERVISOR}/fd"),
@@ -135,27 +145,18 @@ def attempt(action):
     try:
         return f"open: {action()}"
     except OSError as error:
-        name = errno_name(error)
+        name = errno.errorcode.get(error.errno, str(error))
         return f"open: reached the kernel ({name})" if name in LET_IN else f"denied: {name}"
 
 
-def errno_name(error):
-    import errno
-
-    return errno.errorcode.get(error.errno, str(error)) if error.errno else str(error)
-
-
 def main():
-    confine.apply(os.environ["LINEUP_LEVEL"])
-    results = {}
+    level = os.environ["LINEUP_LEVEL"]
+    confine.apply(level)
+    if level != "S1":
+        confine.seal()  # as while an app runs
     for name, action in ATTEMPTS.items():
-        if name == "fork":
-            # From here on as while an app runs: the link is up, nothing new may be opened.
-            confine.seal()
-        if name == "execute":
-            print(json.dumps(results), flush=True)
-        results[name] = attempt(action)
-    print(json.dumps({"execute": results["execute"]}), flush=True)
+        # One line each: whatever an attempt does to this process, what came before it has been said.
+        print(json.dumps({name: attempt(action)}), flush=True)
 
 
 main()

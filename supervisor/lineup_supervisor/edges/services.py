@@ -1,7 +1,7 @@
 """The Runtime's own helpers, hostshell and the demo agent: supervised processes without authority.
 
-This file owns keeping them running (restart with back-off), ending them, and what they print. It must not know what they
-do, nor how a process is made (``spawner``).
+This file owns keeping them running (restart with back-off), ending them, and what they print. It must not know what
+they do, nor how a process is made (``spawner``).
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Service:
         if self._process is not None:
             self._process.stop(grace_s)
             if (pid := self._process.pid) is not None and not self._process.is_ended:
-                # A service is not asked by message first, so TERM comes at once. It is not reaped yet: the pid is its own.
+                # A service is not asked by message first, so TERM comes at once; not yet reaped, the pid is its own.
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGTERM)
         await self._gone.wait()

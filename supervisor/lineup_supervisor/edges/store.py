@@ -4,7 +4,7 @@ This file owns the environment's life (create, open, migrate, grow, copy, close)
 what a row means. Its laws:
 
 - One opener (``StoreLock``), one writing thread, any number of short reads.
-- Every commit is on the disk when ``write`` or ``transact`` returns. No writemap: a full disk raises instead of killing.
+- Every commit is on the disk when ``write`` or ``transact`` returns. No writemap: a full disk raises, it does not kill.
 - A file that is not provably ours and whole is refused and left as it is. Each commit keeps its own transaction number
   in the ``_store`` database; a header that was altered points to an older tree and is found out by it.
 - The map grows only while no transaction is open; ``transact`` then runs its work again.
@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import lmdb
+import msgspec
 
 from lineup_protocol.errors import LineUpError
 from lineup_supervisor.core.txn import Key, R, Table
@@ -63,14 +64,10 @@ class RawTxn:
         self._env, self._txn = env, txn
 
     def scan(self, table: str) -> Iterator[tuple[Key, dict[str, Any]]]:
-        import msgspec
-
         for key, raw in self._txn.cursor(db=self._env.open_db(table.encode(), txn=self._txn)):
-            yield decode_key(key), msgspec.msgpack.decode(raw)
+            yield decode_key(bytes(key)), msgspec.msgpack.decode(raw)
 
     def put(self, table: str, key: Key, row: dict[str, Any]) -> None:
-        import msgspec
-
         db = self._env.open_db(table.encode(), txn=self._txn)
         self._txn.put(encode_key(key), msgspec.msgpack.encode(row), db=db)
 
@@ -80,7 +77,7 @@ class RawTxn:
 
 @dataclass(frozen=True)
 class Migration:
-    """From version ``source`` to ``source + 1``; all pending ones run in one transaction, so a kill leaves none half done."""
+    """From version ``source`` to the next; all pending ones run in one transaction: a kill leaves none half done."""
 
     source: int
     run: Callable[[RawTxn], None]
@@ -122,7 +119,8 @@ class Store:
         Raises:
             LineUpError: ``store_locked``, ``store_newer``, ``store_damaged``, ``storage_full``; nothing was changed.
         """
-        assert len({t.name for t in tables}) == len(tables) <= TABLES_MAX and all(t.name != "_store" for t in tables)
+        assert len({table.name for table in tables}) == len(tables) < TABLES_MAX
+        assert all(table.name != "_store" for table in tables)
         with _typed(directory):
             lock = StoreLock(directory)
             store = cls(directory, tables, lock)
@@ -246,7 +244,7 @@ class Store:
                 inner.abort()
 
     def transact(self, work: Callable[[LmdbTxn], T]) -> T:
-        """``work`` in one write transaction; its result after the commit. ``work`` may be run again if the map grows."""
+        """``work`` in one write transaction; its result after the commit. It is run again if the map has to grow."""
         while True:
             try:
                 with self.write() as txn:
@@ -269,7 +267,7 @@ class Store:
             env.set_mapsize(wanted)
 
     def copy(self, destination: Path) -> None:
-        """A hot, consistent, compact copy as the file ``destination`` (which must not exist), on the disk when this returns."""
+        """A hot, consistent, compact copy as the file ``destination``, which must not exist; durable at the end."""
         assert not destination.exists()
         with self._gate.shared(), _typed(self.directory):
             partial = destination.with_name(destination.name + ".partial")
@@ -344,7 +342,7 @@ class LmdbTxn:
         self.dirty = False
 
     def get(self, table: Table[R], key: Key) -> R | None:
-        raw = self._txn.get(encode_key(key), db=self._db(table))
+        raw: Any = self._txn.get(encode_key(key), db=self._db(table))
         return None if raw is None else decode_row(table, raw)
 
     def put(self, table: Table[R], key: Key, row: R) -> None:
@@ -365,11 +363,10 @@ class LmdbTxn:
         start = encode_prefix(prefix)
         bound = None if after is None else encode_prefix(after)
         cursor = self._txn.cursor(db=self._db(table))
-        if reverse:
-            found = _seek_last(cursor, prefix_end(start), bound)
-        else:
-            found = _seek_first(cursor, start, bound)
+        found = _seek_last(cursor, prefix_end(start), bound) if reverse else _seek_first(cursor, start, bound)
         changes = self._changes.get(table.name, 0)
+        key: Any
+        raw: Any
         while found:
             key, raw = cursor.item()
             if not key.startswith(start):
@@ -471,12 +468,13 @@ def _full(directory: Path, why: str) -> LineUpError:
 def _damaged(directory: Path, why: str) -> LineUpError:
     return LineUpError(
         "store_damaged",
-        f"the store in {directory} cannot be used: {why}; it was left as it is, `lineup restore` brings a backup into an empty home",
+        f"the store in {directory} cannot be used: {why}; it was left as it is, "
+        "`lineup restore` brings a backup into an empty home",
     )
 
 
 def _check_content(path: Path, txn_id: int, schema_version: int) -> None:
-    """Look into the file through a mapping that cannot write: is it ours, of its newest transaction, of a known version?
+    """Look into the file through a mapping that cannot write: is it ours, whole, and of a known version?
 
     Raises LineUpError ``store_newer`` or ``store_damaged``.
     """

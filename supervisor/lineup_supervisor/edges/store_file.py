@@ -1,10 +1,10 @@
-"""The files of the store, looked at before LMDB maps them: the lock, the header of ``data.mdb``, its length, its file system.
+"""The files of the store, looked at before LMDB maps them: the lock, the header and length of ``data.mdb``, the place.
 
 This file owns what must be certain before a map exists, because a damaged map kills the process instead of raising:
 one opener, both meta pages ours and plausible, no page of the newest transaction beyond the end of the file. It must
 not know tables or rows, and it never writes into a file that it has not made itself (but for its length).
 
-At a clean end the sum of both meta pages is kept in ``data.sum``, so that not one bit of them changes unnoticed at rest.
+At a clean end the sum of both meta pages is kept in ``data.sum``: not one bit of them changes unnoticed at rest.
 
 ``data.mdb`` is kept as long as its map, as a sparse file: a shorter one has lost its end. The layout of the meta pages
 is that of LMDB 0.9 (``mdb.c``: MDB_page, MDB_meta, MDB_db) on a little-endian 64-bit machine.
@@ -72,7 +72,8 @@ class StoreLock:
                 raise
             raise LineUpError(
                 "store_locked",
-                f"process {holder or '(unknown)'} has {directory.parent} open; stop it with `lineup down` or choose another --home",
+                f"process {holder or '(unknown)'} has {directory.parent} open; "
+                "stop it with `lineup down` or choose another --home",
                 detail={"pid": int(holder) if holder.isdigit() else None},
             ) from error
         with contextlib.suppress(OSError):  # a full disk: the lock holds all the same, only the pid is missing
@@ -119,9 +120,9 @@ def read_header(path: Path) -> Header:
             raise _damaged(path, f"it has {length} bytes but its newest header needs {used}")
         for db in newest.dbs:
             _check_root(fd, path, db, newest)
-        if (expected := _read_sum(path)) is not None and expected[0] == newest.txn_id:
-            if expected[1] != _sum_of(fd, newest.page_bytes):
-                raise _damaged(path, "its headers are not those that were written")
+        kept_txn_id, kept_sum = _read_sum(path) or (-1, 0)
+        if kept_txn_id == newest.txn_id and kept_sum != _sum_of(fd, newest.page_bytes):
+            raise _damaged(path, "its headers are not those that were written")
         return Header(newest.page_bytes, newest.map_bytes, used, newest.txn_id)
     finally:
         os.close(fd)

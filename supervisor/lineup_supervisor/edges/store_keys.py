@@ -3,7 +3,7 @@
 This file owns the form of every key in the store and its limits; both stores use it, so that they refuse the same
 keys and sort alike. It must not know what a key means.
 
-Form, one component after another: an integer is ``01`` and 8 bytes, big-endian; a string is ``02``, its UTF-8 and ``00``.
+Form, component after component: an integer is ``01`` and 8 bytes, big-endian; a string is ``02``, its UTF-8, ``00``.
 UTF-8 keeps the order of code points, the closing NUL sorts a string before its continuations, and it makes the bytes
 of a tuple a prefix of the bytes of exactly those tuples that it is a prefix of. Integers sort before strings.
 """

@@ -23,7 +23,9 @@ from lineup_protocol.limits import HOST_MESSAGE_BYTES_MAX
 
 LINGER_MS = 500  # what was said last may still leave; nothing waits longer for a peer that does not read
 QUEUE_MESSAGES_MAX = 4096  # libzmq's own queues, per peer and direction
-BACKLOG_BYTES_MAX = 64 << 20  # for a peer whose queue is full: two of the largest messages; beyond it the peer is let go
+BACKLOG_BYTES_MAX = (
+    64 << 20
+)  # for a peer whose queue is full: two of the largest messages; beyond it the peer is let go
 DRAIN_MESSAGES_MAX = 256  # per turn of the loop, so that one busy peer does not starve the workers
 RETRY_S = 0.01  # libzmq does not say when a peer's queue has room again
 PEERS_MAX = 256  # one hostshell and people at command lines; beyond it the longest silent one is let go

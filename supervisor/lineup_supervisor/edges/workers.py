@@ -115,6 +115,8 @@ class WorkerProcess:
     def _start(
         self, *, level: policy.Level, bundle_path: str, limits: Mapping[str, Any], scope: str, fields: dict[str, object]
     ) -> None:
+        if not os.path.isdir(bundle_path):
+            raise LineUpError("app_start_failed", f"the bundle's folder {bundle_path} is gone")
         self.level = level
         self.limits = policy.WorkerLimits.from_mapping(limits)
         self._place = self._host.new_place()

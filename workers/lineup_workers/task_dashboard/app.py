@@ -134,17 +134,13 @@ def load(sdk: SDK) -> Board:
 
 
 async def change_board(sdk: SDK, change: Callable[[Board], Any]) -> Any:
-    """Change the board and make it durable, whatever other handlers do meanwhile; gives what ``change`` returned."""
-    while True:
-        board, revision = load(sdk), sdk.state.revision
+    """Change the board and make it durable, one handler after the other; gives what ``change`` returned."""
+    async with sdk.state.lock:
+        board = load(sdk)
         outcome = change(board)
-        if board == load(sdk):
-            return outcome
-        receipt = await sdk.state.save({"tasks": board}, base_revision=revision)
-        if receipt.accepted:
-            return outcome
-        if receipt.code != "state_conflict" or sdk.state.revision == revision:
-            receipt.raise_if_refused()
+        if board != load(sdk):
+            (await sdk.state.save({"tasks": board})).raise_if_refused()
+        return outcome
 
 
 def find(board: Board, task_id: object) -> Task | None:

@@ -1,0 +1,89 @@
+"""The record of one run as its participants saw it. Plain data; whoever drives a run fills it in.
+
+``at`` is one counter over all logs, so that entries of different logs can be put in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of one log. ``what`` names it; ``data`` depends on that."""
+
+    at: int
+    wall_ms: int
+    what: str
+    data: Any
+    link: str = ""
+
+
+@dataclass
+class AgentLog:
+    """``opened``, ``cut``, ``closed`` (code), ``sent`` and ``received`` (frame), each of one link."""
+
+    agent_id: str
+    entries: list[Entry] = field(default_factory=list)
+
+    def frames(self, what: str, *types: str) -> Iterator[tuple[Entry, dict[str, Any]]]:
+        for entry in self.entries:
+            if entry.what == what and isinstance(entry.data, dict) and entry.data.get("type") in types:
+                yield entry, entry.data
+
+
+@dataclass
+class WorkerLog:
+    """One incarnation: ``started``, ``received`` and ``sent`` (message), ``violation`` (sentence), ``exited`` (reason)."""
+
+    instance_id: str
+    incarnation: int
+    app_scope: str
+    entries: list[Entry] = field(default_factory=list)
+
+    def messages(self, what: str, *types: str) -> Iterator[tuple[Entry, dict[str, Any]]]:
+        for entry in self.entries:
+            if entry.what == what and isinstance(entry.data, dict) and (not types or entry.data.get("type") in types):
+                yield entry, entry.data
+
+
+@dataclass
+class HostLog:
+    """``boot`` (boot_id), ``action`` ({action_id, name, args}), ``reply`` ({action_id, accepted, …}), ``delta``
+    ({revision, changes}), ``snapshot`` (the query's answer), ``watched`` ({agent_id, call_id, record})."""
+
+    entries: list[Entry] = field(default_factory=list)
+
+    def of(self, what: str) -> Iterator[Entry]:
+        return (entry for entry in self.entries if entry.what == what)
+
+
+@dataclass
+class History:
+    """One whole run. ``settled`` is true when it was brought to rest at its end, so that nothing may be left open."""
+
+    seed: int
+    agents: dict[str, AgentLog] = field(default_factory=dict)
+    workers: dict[tuple[str, int], WorkerLog] = field(default_factory=dict)
+    host: HostLog = field(default_factory=HostLog)
+    tools: dict[str, dict[str, Any]] = field(default_factory=dict)
+    restarts_max: int = 5
+    audit: list[dict[str, Any]] = field(default_factory=list)
+    audit_head: dict[str, Any] = field(default_factory=dict)
+    status: dict[str, Any] = field(default_factory=dict)
+    processes: list[str] = field(default_factory=list)
+    unrest: str = ""
+    settled: bool = False
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A broken promise: which checker says so, and one sentence."""
+
+    checker: str
+    words: str
+
+    def __str__(self) -> str:
+        return f"{self.checker}: {self.words}"

@@ -1,0 +1,160 @@
+"""`new`, `check` and `dev`: what is made validates as it is, every fault is named, a change is taken up."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lineup_hostshell.cli.bundle_check import find_tests, fingerprint
+from lineup_protocol.bundle import read_bundle
+
+
+@pytest.mark.parametrize("options", [(), ("--surface",)], ids=["plain", "surface"])
+def test_a_new_bundle_validates_and_bears_its_name_everywhere(run, tmp_path, options):
+    directory = tmp_path / "my-notes"
+    result = run("new", str(directory), *options)
+    assert result.exit_code == 0, result.output
+    manifest, _, files = read_bundle(directory)
+    assert manifest.app_scope == "my-notes"
+    assert all(tool.id.startswith("my-notes.") for tool in manifest.tools)
+    assert ("surface/index.html" in files) == bool(options)
+    for name, content in files.items():
+        assert b"my-miniapp" not in content, name
+        assert b"My MiniApp" not in content, name
+    assert len(find_tests(directory)) == 1
+    checked = run("check", str(directory), "--no-tests")
+    assert checked.exit_code == 0
+    assert "my-notes is a valid bundle." in checked.output
+
+
+@pytest.mark.parametrize("options", [(), ("--surface",)], ids=["plain", "surface"])
+def test_a_new_bundle_passes_its_own_tests(run, tmp_path, options):
+    directory = tmp_path / "my-notes"
+    assert run("new", str(directory), *options).exit_code == 0
+    done = subprocess.run(
+        [sys.executable, "-m", "lineup_hostshell.cli.main", "check", str(directory), "--json"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {"ok": True, "faults": [], "tests": 1, "tests_passed": True}
+    assert not list(directory.rglob("__pycache__"))
+
+
+@pytest.mark.parametrize("name", ["My-Notes", "9lives", "a", "x" * 65, "with space", "ends-"])
+def test_a_name_that_cannot_be_a_scope(run, tmp_path, name):
+    result = run("new", str(tmp_path / name))
+    assert result.exit_code == 2
+    assert "cannot be a MiniApp's name" in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_is_overwritten(run, tmp_path):
+    (tmp_path / "my-notes").mkdir()
+    result = run("new", str(tmp_path / "my-notes"))
+    assert result.exit_code == 1
+    assert "exists already" in result.stderr
+    assert list((tmp_path / "my-notes").iterdir()) == []
+
+
+def test_check_names_every_fault_with_its_path(run, tmp_path):
+    directory = tmp_path / "my-notes"
+    run("new", str(directory))
+    manifest = json.loads((directory / "miniapp.json").read_text())
+    manifest["kind"] = "system"
+    manifest["tools"][0]["id"] = "other.greet"
+    manifest["tools"][0]["input_schema"]["properties"]["name"]["pattern"] = "(a+)+$"
+    (directory / "miniapp.json").write_text(json.dumps(manifest))
+    result = run("check", str(directory))
+    assert result.exit_code == 1
+    assert "  /kind: " in result.stderr
+    assert "  /tools/0/id: " in result.stderr
+    assert "/tools/0/input_schema/properties/name/pattern" in result.stderr
+    assert "manifest_invalid: my-notes has 3 faults, listed above" in result.stderr
+    report = json.loads(run("check", str(directory), "--json").stdout)
+    assert report["ok"] is False
+    assert len(report["faults"]) == 3
+
+
+@pytest.mark.parametrize("content", [None, "", "{", '{"a": 1, "a": 2}', "[]"])
+def test_check_of_no_manifest_at_all(run, tmp_path, content):
+    if content is not None:
+        (tmp_path / "miniapp.json").write_text(content)
+    result = run("check", str(tmp_path))
+    assert result.exit_code == 1
+    assert "manifest_invalid" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_check_fails_when_a_test_does(run, tmp_path):
+    directory = tmp_path / "my-notes"
+    run("new", str(directory))
+    (directory / "tests" / "test_wrong.py").write_text("def test_wrong():\n    assert 1 == 2\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "lineup_hostshell.cli.main", "check", str(directory)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "the tests of my-notes do not pass" in done.stderr
+
+
+def test_the_fingerprint_changes_with_the_bundle_alone(tmp_path):
+    (tmp_path / "app.py").write_text("1")
+    before = fingerprint(tmp_path)
+    (tmp_path / ".swap").write_text("x")
+    (tmp_path / "__pycache__").mkdir()
+    (tmp_path / "__pycache__" / "app.pyc").write_text("x")
+    assert fingerprint(tmp_path) == before
+    (tmp_path / "app.py").write_text("22")
+    assert fingerprint(tmp_path) != before
+    changed = fingerprint(tmp_path)
+    (tmp_path / "surface").mkdir()
+    (tmp_path / "surface" / "index.html").write_text("x")
+    assert fingerprint(tmp_path) != changed
+
+
+def test_dev_adds_again_at_every_change_and_lives_through_a_broken_one(home: Path, lineup, environment, run, tmp_path):
+    directory = tmp_path / "my-notes"
+    assert run("new", str(directory)).exit_code == 0
+    assert lineup("up", "--detach").returncode == 0
+    dev = subprocess.Popen(
+        [sys.executable, "-m", "lineup_hostshell.cli.main", "dev", str(directory)],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        assert dev.stdout is not None
+        lines = iter(dev.stdout.readline, "")
+        assert next(lines) == "my-notes is installed.\n"
+        assert next(lines).startswith("Watching ")
+        (directory / "app.py").write_text("# changed\n")
+        assert next(lines) == "my-notes is installed.\n"
+        (directory / "miniapp.json").rename(directory / "away.json")
+        assert "has no miniapp.json" in next(lines)
+        (directory / "away.json").rename(directory / "miniapp.json")
+        assert next(lines) == "my-notes is installed.\n"
+        os.kill(dev.pid, signal.SIGINT)
+        assert "stays installed" in "".join(lines)
+        assert dev.wait(30) == 0
+    finally:
+        dev.kill()
+        dev.wait()
+        assert lineup("down").returncode == 0
+
+
+def test_dev_without_a_runtime(run, tmp_path):
+    result = run("dev", str(tmp_path))
+    assert result.exit_code == 7

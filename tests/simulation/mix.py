@@ -1,0 +1,84 @@
+"""Which faults a run has, and how often: drawn from the seed, so that some runs are calm and some have a few loud faults."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, fields
+
+
+@dataclass
+class Mix:
+    """Probabilities and weights; 0 is off. Those of processes are per message, those of the world per step."""
+
+    # agents
+    resend: float = 0.0
+    conflict: float = 0.0
+    stale: float = 0.0
+    invalid: float = 0.0
+    cut: float = 0.0
+    two_links: float = 0.0
+    lost_ack: float = 0.0
+    foreign: float = 0.0
+    malformed: float = 0.0
+    cancel: float = 0.0
+    # workers
+    crash: float = 0.0
+    hang: float = 0.0
+    hostile: float = 0.0
+    double: float = 0.0
+    slow: float = 0.0
+    bad_output: float = 0.0
+    spawn_failure: float = 0.0
+    load_failure: float = 0.0
+    ask: float = 0.0
+    leave_open: float = 0.0
+    # person
+    double_answer: float = 0.0
+    invalid_answer: float = 0.0
+    close: float = 0.0
+    switch: float = 0.0
+    operator: float = 0.0
+    # clock and store
+    wall_jump: float = 0.0
+    long_wait: float = 0.0
+    crash_before_commit: float = 0.0
+    crash_after_commit: float = 0.0
+    torn_effects: float = 0.0
+    full: float = 0.0
+    stop: float = 0.0
+    reclaim: float = 0.0
+    # sizes
+    agents: int = 2
+    workers_max: int = 64
+    starting_max: int = 4
+    restarts_max: int = 5
+
+
+# The largest value that each fault gets; most runs have about half of them, at a random share of it.
+_LOUDEST = {
+    "resend": 0.3, "conflict": 0.15, "stale": 0.2, "invalid": 0.2, "cut": 0.06, "two_links": 0.05, "lost_ack": 0.6,
+    "foreign": 0.15, "malformed": 0.1, "cancel": 0.3, "crash": 0.12, "hang": 0.03, "hostile": 0.2, "double": 0.3,
+    "slow": 0.8, "bad_output": 0.2, "spawn_failure": 0.3, "load_failure": 0.1, "ask": 0.5, "leave_open": 0.5,
+    "double_answer": 0.4, "invalid_answer": 0.3, "close": 0.25, "switch": 0.5, "operator": 0.3, "wall_jump": 0.03,
+    "long_wait": 0.05, "crash_before_commit": 0.02, "crash_after_commit": 0.02, "torn_effects": 0.02, "full": 0.02,
+    "stop": 0.01, "reclaim": 0.03,
+}  # fmt: skip
+
+
+def draw(rng: random.Random) -> Mix:
+    """A mix for one run."""
+    mix = Mix()
+    eagerness = rng.choice((0.2, 0.5, 0.8))
+    for name, loudest in _LOUDEST.items():
+        if rng.random() < eagerness:
+            setattr(mix, name, loudest * rng.choice((0.25, 0.5, 1.0)))
+    mix.agents = rng.choice((1, 2, 2, 3))
+    mix.workers_max = rng.choice((64, 64, 3, 2))
+    mix.starting_max = rng.choice((4, 4, 1))
+    mix.restarts_max = rng.choice((5, 5, 2, 20))
+    return mix
+
+
+def calm(mix: Mix) -> Mix:
+    """The same sizes without any fault: how a run comes to rest."""
+    return Mix(**{f.name: getattr(mix, f.name) for f in fields(Mix) if f.type == "int"})
