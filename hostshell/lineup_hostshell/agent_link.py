@@ -100,7 +100,7 @@ class AgentLinks:
         link = self._links.get(body["link_id"])
         if link is None:
             return
-        if link.socket.buffered_bytes > 1e12 + self._limits.unread_bytes_max:
+        if link.socket.buffered_bytes > self._limits.unread_bytes_max:
             _log.warning("agent link %s does not read; disconnected", link.link_id)
             link.socket.close_with(TRY_AGAIN_LATER, "this agent reads too slowly; reconnect and resume by seq")
             return

@@ -191,7 +191,7 @@ class Manifest(_Model):
     surfaces: list[SurfacePage] = Field(default=[], max_length=limits.SURFACES_PER_BUNDLE_MAX)
     limits: Limits = Limits()
     min_isolation: Literal["S1", "S2", "S3"] = "S3"
-    features: list[Literal["app.instance-state.v1"]] = []
+    features: list[Literal["app.instance-state.v1", "app.confirm-close.v1"]] = []
     instance_state: InstanceState | None = None
 
     def as_dict(self) -> dict[str, Any]:

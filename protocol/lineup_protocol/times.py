@@ -18,7 +18,7 @@ def to_rfc3339(wall_ms: int) -> str:
     if not 0 <= wall_ms <= WALL_MS_MAX:
         raise ValueError(f"{wall_ms} ms is outside the years 1970 to 9999")
     at = _EPOCH + timedelta(milliseconds=wall_ms)
-    return f"{at:%Y-%m-%dT%H:%M:%S}.{at.microsecond // 1000:03d}Z"
+    return at.isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
 
 
 def from_rfc3339(text: str) -> int:

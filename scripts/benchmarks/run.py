@@ -111,7 +111,9 @@ def start() -> list[Figure]:
 
     empty = once(lambda at: None)
     full = once(lambda at: fill.fill(at, finished=100_000, open_=1_000))
-    return [Figure("start with 100,000 finished and 1,000 open calls", full / empty, 2, "the start with an empty store")]
+    return [
+        Figure("start with 100,000 finished and 1,000 open calls", full / empty, 2, "the start with an empty store")
+    ]
 
 
 BENCHMARKS: dict[str, Callable[[], list[Figure]]] = {

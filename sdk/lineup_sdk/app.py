@@ -17,6 +17,7 @@ TextHandler = Callable[[TextMessage, SDK], Awaitable[None]]
 InteractionHandler = Callable[[Interaction, SDK], Awaitable[None]]
 SurfaceHandler = Callable[[SurfaceEvent, SDK], Awaitable[None]]
 CapabilityHandler = Callable[[CapabilityResult, SDK], Awaitable[None]]
+CloseHandler = Callable[[str, SDK], Awaitable[None]]
 
 T = TypeVar("T", bound=ToolHandler)
 L = TypeVar("L", bound=LifeHandler)
@@ -25,6 +26,7 @@ M = TypeVar("M", bound=TextHandler)
 N = TypeVar("N", bound=InteractionHandler)
 S = TypeVar("S", bound=SurfaceHandler)
 C = TypeVar("C", bound=CapabilityHandler)
+R = TypeVar("R", bound=CloseHandler)
 
 
 class RegistrationError(Exception):
@@ -53,6 +55,7 @@ class MiniApp:
         self.surface_event_handler: SurfaceHandler | None = None
         self.surface_submit_handler: SurfaceHandler | None = None
         self.capability_handler: CapabilityHandler | None = None
+        self.close_handler: CloseHandler | None = None
 
     def tool(self, tool_id: str) -> Callable[[T], T]:
         """Handle the calls of one tool: ``async def handler(call, sdk)``.
@@ -75,7 +78,8 @@ class MiniApp:
         return register
 
     def on_start(self, handler: L) -> L:
-        """``async def handler(sdk)``: before the first delivery, in every worker. Restore from ``sdk.state`` here."""
+        """``async def handler(sdk)``: before any other handler, in every worker. Restore from ``sdk.state`` here; it has
+        ``START_S_MAX`` (see ``runner``), and one that raises means that the app cannot be started."""
         self.start_handler = self._hook("on_start", handler, self.start_handler, ("sdk",))
         return handler
 
@@ -104,7 +108,8 @@ class MiniApp:
         return handler
 
     def on_surface_event(self, handler: S) -> S:
-        """``async def handler(event, sdk)``: a named event of a surface, one after the other per surface."""
+        """``async def handler(event, sdk)``: a named event of a surface, one after the other per surface. The event
+        ``lineup.closed`` says that the person has closed it."""
         self.surface_event_handler = self._hook(
             "on_surface_event", handler, self.surface_event_handler, ("event", "sdk")
         )
@@ -115,6 +120,12 @@ class MiniApp:
         self.surface_submit_handler = self._hook(
             "on_surface_submit", handler, self.surface_submit_handler, ("event", "sdk")
         )
+        return handler
+
+    def on_close_request(self, handler: R) -> R:
+        """``async def handler(reason, sdk)``: the person wants to close the MiniApp while calls of it are open (feature
+        ``app.confirm-close.v1``). Ask them, then end the calls and ``sdk.lifecycle.request_close``, or just return."""
+        self.close_handler = self._hook("on_close_request", handler, self.close_handler, ("reason", "sdk"))
         return handler
 
     def on_capability(self, handler: C) -> C:

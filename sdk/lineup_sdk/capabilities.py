@@ -24,6 +24,9 @@ class CapabilityReceipt(CommandReceipt):
         self.raise_if_refused()
         assert self._link is not None
         assert self.request_id is not None, "an accepted capability.request names itself"
+        known = self._link.projection.capabilities.get(self.request_id)
+        if known is not None:
+            return known
         return await self._link.capabilities_awaited.wait(self.request_id)
 
 

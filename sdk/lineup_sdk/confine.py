@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import base64
 import ctypes
+import fcntl
 import json
 import os
 import platform
@@ -55,7 +56,7 @@ def apply(level: str, limits: str | bytes | None = None) -> None:
     if missing:
         raise ConfineError(f"isolation level {level} needs settings that are missing: {', '.join(missing)}")
     if settings.get("lifeline") is not None:
-        _leave_if_orphaned(int(settings["lifeline"]))
+        _watch_lifeline(int(settings["lifeline"]))
     if settings.get("parent_pid"):
         _die_with(int(settings["parent_pid"]))
     _limit_resources(settings.get("rlimits") or {})
@@ -75,6 +76,7 @@ def seal() -> None:
     """No new sockets from here on, in any thread: call it when the link is up, before the app is loaded."""
     if _applied is None:
         raise ConfineError("seal() comes after apply()")
+    _release_lifeline()
     if _applied.get("seal"):
         _load_filter(base64.b64decode(_applied["seal"]))
 
@@ -106,21 +108,36 @@ def _prctl(option: int, value: int, layer: str) -> None:
         raise _failed(layer)
 
 
-def _leave_if_orphaned(lifeline: int) -> None:
-    """The supervisor alone holds the other end: an end of file means that it died while this process was starting.
+def _watch_lifeline(lifeline: int) -> None:
+    """Leave as soon as the supervisor, which alone holds the other end, is gone; SIGKILL when bubblewrap is.
 
-    From here on the kernel takes care (bubblewrap's and our own parent-death signals); the descriptor is closed, so
-    that app code does not inherit it.
+    Until the link is up nothing else would end this process. Later the Runtime arms the lifeline for bubblewrap, which
+    takes this process along; ``seal`` then closes it, so that app code cannot touch it.
     """
     try:
-        os.set_blocking(lifeline, False)
+        signal.signal(signal.SIGIO, lambda *_: os._exit(1))
+        fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
+        fcntl.fcntl(lifeline, fcntl.F_SETFL, os.O_NONBLOCK | os.O_ASYNC)
+    except OSError as error:
+        raise ConfineError(f"the lifeline is not usable: {error}") from error
+    _leave_if_orphaned(lifeline)
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, "parent-death signal")
+
+
+def _leave_if_orphaned(lifeline: int) -> None:
+    try:
         if os.read(lifeline, 1) == b"":
             os._exit(1)
     except BlockingIOError:
         pass
-    except OSError as error:
-        raise ConfineError(f"the lifeline is not usable: {error}") from error
-    os.close(lifeline)
+
+
+def _release_lifeline() -> None:
+    lifeline = (_applied or {}).pop("lifeline", None)
+    if lifeline is not None:
+        _leave_if_orphaned(lifeline)
+        os.close(lifeline)
+        signal.signal(signal.SIGIO, signal.SIG_DFL)
 
 
 def _die_with(parent_pid: int) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from lineup_sdk.receipts import CommandReceipt
 from lineup_sdk.records import (
+    CapabilityResult,
     InboxMessage,
     Interaction,
     MiniAppContext,
@@ -20,7 +21,7 @@ from lineup_sdk.records import (
     merge_patch,
 )
 
-SETTLED_KEPT_MAX = 256  # settled interactions that `sdk.ui.get` still finds; the Runtime keeps all of them
+SETTLED_KEPT_MAX = 256  # settled interactions and capability requests still found here; the Runtime keeps them all
 
 # The call has its result, whoever gave it: it is open no longer.
 _CALL_IS_OVER = frozenset({"call_already_final", "call_not_found", "app_scope_mismatch", "app_closed"})
@@ -40,6 +41,7 @@ class Projection:
         self.interactions: dict[str, Interaction] = {}
         self.operations: dict[str, Operation] = {}
         self.surfaces: dict[str, Surface] = {}
+        self.capabilities: dict[str, CapabilityResult] = {}
 
     def load(self, welcome: Mapping[str, Any]) -> None:
         """Take over the body of ``worker.welcome``."""
@@ -89,6 +91,14 @@ class Projection:
             for id_ in settled[:-SETTLED_KEPT_MAX]:
                 del self.interactions[id_]
         return interaction
+
+    def put_capability(self, row: Mapping[str, Any]) -> CapabilityResult:
+        """What came of a request; kept for a while, as it may come before the app has begun to wait for it."""
+        result = CapabilityResult.from_body(row)
+        self.capabilities[result.request_id] = result
+        while len(self.capabilities) > SETTLED_KEPT_MAX:
+            del self.capabilities[next(iter(self.capabilities))]
+        return result
 
     def patch_surface(self, surface_id: str, patch: Mapping[str, Any], revision: int) -> Surface | None:
         """Apply one patch; None if the surface is not open any more or has seen it already."""

@@ -40,6 +40,9 @@ from lineup_sdk.sdk import SDK
 from lineup_sdk.session import ProtocolViolation, WorkerSession
 from lineup_sdk.values import Value
 
+START_S_MAX = (
+    30.0  # for on_start: long enough to restore anything, short enough to tell a hanging start from a slow one
+)
 STOP_SHARE_OF_GRACE = 0.8  # the rest of the grace is for sending what is left and for exiting
 
 _RUNTIME_IS_GONE = CommandReceipt(
@@ -67,6 +70,7 @@ class Runner:
         self._channel = channel
         self._load = load
         self._exit: asyncio.Future[Exit] | None = None
+        self._started = asyncio.Event()
         self._stopping = False
         self._gone = False
         self._tasks: set[asyncio.Task[None]] = set()
@@ -215,20 +219,24 @@ class Runner:
     # -- start and stop -----------------------------------------------------------------------------------------
 
     async def _start(self, entry: str) -> None:
+        """Load the app and say so; what is delivered from then on waits until ``on_start`` has ended."""
         try:
             self.app = self._load(entry)
+            if self._stopping:
+                return
+            self.session.ready()
+            self._flush()
             if self.app.start_handler is not None:
-                await self.app.start_handler(self.sdk)
+                async with asyncio.timeout(START_S_MAX):
+                    await self.app.start_handler(self.sdk)
         except Exception as fault:
             traceback.print_exc()
             reason = f"{type(fault).__name__}: {fault}"[: limits.REASON_LENGTH_MAX]
             self.session.load_failed("app_start_failed", reason)
             self._flush()
             self.end("load_failed", reason)
-            return
-        if not self._stopping:
-            self.session.ready()
-            self._flush()
+        else:
+            self._started.set()
 
     async def _stop(self, reason: str, seconds: float) -> None:
         for handler in tuple(self._handlers.values()):
@@ -257,6 +265,7 @@ class Runner:
         task.add_done_callback(lambda done: self._handler_done(call, done))
 
     async def _run_handler(self, call: ToolCall) -> None:
+        await self._started.wait()
         handler = self.app.tools.get(call.tool_id)
         if handler is None:
             await self._fail(call, ToolError("tool_failed", f"the MiniApp has no handler for {call.tool_id}"))
@@ -315,6 +324,7 @@ class Runner:
 
     async def _cancel_open(self, asked: CancelAsked) -> None:
         """Cancel a call whose handler is not running: it was left open, or never started."""
+        await self._started.wait()
         if asked.started and self.app.cancel_handler is not None:
             try:
                 await self.app.cancel_handler(asked.call, asked.reason, self.sdk)
@@ -337,7 +347,7 @@ class Runner:
             interaction_id = message.body["interaction"]["interaction_id"]
             taken = self.interactions_awaited.settle(interaction_id, self.projection.interactions[interaction_id])
         elif message.kind == "capability.result":
-            result = CapabilityResult.from_body(message.body)
+            result = self.projection.put_capability(message.body)
             taken = self.capabilities_awaited.settle(result.request_id, result)
         else:
             taken = False
@@ -372,6 +382,7 @@ class Runner:
     async def _handle(self, message: InboxMessage, turn: Turn) -> None:
         handler = self._handler_of(message)
         assert handler is not None
+        await self._started.wait()
         current_turn.set(turn)
         current_scope.set(Scope(message.message_id))
         try:
@@ -399,6 +410,8 @@ class Runner:
                 handler, argument = self.app.surface_submit_handler, SurfaceEvent.from_message(message)
             case "capability.result":
                 handler, argument = self.app.capability_handler, CapabilityResult.from_body(message.body)
+            case "close.request":
+                handler, argument = self.app.close_handler, message.body.get("reason", "")
             case _:
                 return None
         return None if handler is None else partial(handler, argument, self.sdk)

@@ -40,6 +40,7 @@ from lineup_sdk.records import InboxMessage, ToolCall
 
 SDK_VERSION = "1.0"
 HANDLERS_MAX = limits.CALLS_PER_INSTANCE_MAX  # fewer would let waiting calls fill the inbox's window
+CLOSED_BY_PERSON = "lineup.closed"  # the event that tells of a surface's end
 COMMANDS_MAX = 1024  # commands without a receipt; an app past it does not wait for its receipts
 
 Message = dict[str, Any]
@@ -228,6 +229,8 @@ class WorkerSession:
         message = InboxMessage(seq, body["message_id"], kind, item)
         self.projection.inbox[message.message_id] = message
         events: list[SessionEvent] = []
+        if kind == "surface.event" and item.get("name") == CLOSED_BY_PERSON:
+            self.projection.surfaces.pop(item.get("surface_id", ""), None)
         if kind == "interaction.result":
             events.append(InteractionChanged(self.projection.put_interaction(item["interaction"])))
         return [*events, MessageDelivered(message)]

@@ -21,7 +21,14 @@ from lineup_sdk.channel import ChannelClosed, Message
 LINGER_MS = 1_000  # how long the last messages may take to leave at the end
 HIGH_WATER_MESSAGES = 1_000  # in libzmq's queue, each way; what does not fit waits in ``_unsent``
 UNSENT_MESSAGES_MAX = 10_000  # the Runtime has not read for a long time: it is as good as gone
-_ENDS = zmq.EVENT_DISCONNECTED | zmq.EVENT_CLOSED | zmq.EVENT_CONNECT_RETRIED | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+_ENDS = (
+    zmq.EVENT_DISCONNECTED
+    | zmq.EVENT_CLOSED
+    | zmq.EVENT_CONNECT_RETRIED
+    | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+    | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+    | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+)
 
 
 class ZmqChannel:

@@ -212,7 +212,7 @@ class Daemon:
         return {**os.environ, **own}
 
     def _service_ended(self, name: str, end: Exit) -> None:
-        """What a service leaves unsaid: its links are gone (the host link notices), and at the start it is a failure."""
+        """At the start this is a failure; later a restart mends it, and the host link notices what it carried."""
         if name == "hostshell" and not self._listening.done():
             last = self.services[0].last_line
             error = LineUpError(
@@ -359,7 +359,7 @@ class Daemon:
     # time
 
     def _arm(self) -> None:
-        """One timer for the next due moment on either clock; looked at again after ``TIMER_RECHECK_S`` at the latest."""
+        """One timer for the next due moment on either clock; it looks again every ``TIMER_RECHECK_S`` at least."""
         if self._timer is not None:
             self._timer.cancel()
         now = self.clock.now()

@@ -28,7 +28,7 @@ from lineup_supervisor.core.txn import Txn
 T = TypeVar("T")
 
 INTERNAL_ERRORS_MAX = 10  # in a row: then nothing works any more, and a loud end is better than a silent one
-KEPT_EVENTS_MAX = 10_000  # while the store is full; workers wait for receipts, so that only a flood gets there
+KEPT_EVENTS_MAX = 2_000  # while the store is full; workers wait for receipts, so that only a flood gets there
 RETRY_MS_MIN, RETRY_MS_MAX = 100, 5_000
 
 Step = Callable[[Txn, Any, ev.Now], list[Any]]
@@ -89,6 +89,7 @@ class Engine:
         self._errors_in_a_row = 0
         self._lost = False  # a step raised in this run that nobody will send again
         self._retry_ms = 0
+        self._retry_at_ms = 0  # steady; before it, a full store is not tried again
         self._due: tuple[int | None, int | None] = (None, None)
 
     @property
@@ -102,26 +103,34 @@ class Engine:
         Raises:
             EngineFailed: see there. LineUpError: ``store_damaged``. Nothing of the last transaction was committed.
         """
+        if self._kept and now.steady_ms < self._retry_at_ms:
+            effects = self._full(events, now)
+            return Outcome(
+                effects=tuple(effects), next_due=self._due, retry_in_ms=self._retry_at_ms - now.steady_ms
+            )
         batch = [*self._kept, *events]
         self._kept = []
         self._lost = False
+        effects = self._try(batch, now)
+        if self._kept or self._lost:
+            self._retry_ms = min(max(self._retry_ms * 2, RETRY_MS_MIN), RETRY_MS_MAX)
+            self._retry_at_ms = now.steady_ms + self._retry_ms
+        elif batch:
+            self._retry_ms = 0
+        waits = self._retry_ms if self._kept or self._lost else None
+        return Outcome(effects=tuple(effects), next_due=self._due, retry_in_ms=waits)
+
+    def _try(self, batch: Sequence[ev.AnyEvent], now: ev.Now) -> list[fx.AnyEffect]:
         try:
             only_asked = all(isinstance(event, ev.HostQuery) for event in batch)
             effects = self._look(batch, now) if only_asked else self._commit(batch, now)
         except Exception as error:
             if _is_fatal(error):
                 raise
-            effects = self._full(batch, now) if _is_full(error) else self._one_by_one(batch, now)
-        else:
-            if batch:
-                self._errors_in_a_row = 0
-        if self._kept or self._lost:
-            self._retry_ms = min(max(self._retry_ms * 2, RETRY_MS_MIN), RETRY_MS_MAX)
-        elif batch:
-            self._retry_ms = 0
-        return Outcome(
-            effects=tuple(effects), next_due=self._due, retry_in_ms=self._retry_ms if self._kept or self._lost else None
-        )
+            return self._full(batch, now) if _is_full(error) else self._one_by_one(batch, now)
+        if batch:
+            self._errors_in_a_row = 0
+        return effects
 
     def _commit(self, batch: Sequence[ev.AnyEvent], now: ev.Now) -> list[fx.AnyEffect]:
         def work(txn: Txn) -> tuple[list[fx.AnyEffect], tuple[int | None, int | None]]:

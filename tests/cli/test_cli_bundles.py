@@ -151,7 +151,7 @@ def test_dev_adds_again_at_every_change_and_lives_through_a_broken_one(home: Pat
         assert dev.wait(30) == 0
     finally:
         dev.kill()
-        dev.wait()
+        dev.communicate()
         assert lineup("down").returncode == 0
 
 

@@ -10,6 +10,7 @@ from lineup_hostshell.cli.output import ago, duration, safe_text, size, to_json
 from lineup_hostshell.cli.story_view import story_lines
 from lineup_hostshell.cli.story_words import ACTORS, KINDS
 from lineup_protocol.errors import LineUpError
+from lineup_protocol.times import to_rfc3339
 
 NASTY = "a\x1b[2Jb\rc\u202ed"
 
@@ -126,42 +127,36 @@ def test_an_answer_that_came_too_late(run, runtime):
 
 
 def entry(at_ms: int, seq: int, kind: str, cause: str, actor: str = "runtime", **detail: object) -> dict[str, object]:
-    return {
-        "seq": seq,
-        "at_ms": at_ms,
-        "kind": kind,
-        "cause": cause,
-        "actor": actor,
-        "subjects": ["c-1"],
-        "detail": detail,
-    }
+    at = to_rfc3339(at_ms)
+    return {"seq": seq, "at": at, "kind": kind, "cause": cause, "actor": actor, "subjects": ["c-1"], "detail": detail}
 
 
 STORY = [
-    entry(1_000_065_500, 4, "call.completed", "e-2", "app:in-1"),
-    entry(1_000_000_000, 1, "call.received", "e-1", "agent:cli", tool="task-dashboard.open", input_digest="00ff"),
-    entry(1_000_000_000, 2, "call.routed", "e-1"),
-    entry(1_000_000_340, 3, "call.running", "e-3", attempt=1),
+    entry(1_000_065_500, 5, "call.completed", "e-2", "app:notes"),
+    entry(1_000_000_000, 1, "call.received", "e-1", "agent:cli", tool="notes.open", input="00ff00ff00ff00ff"),
+    entry(1_000_000_000, 2, "instance.state", "e-1", "agent:cli", before="starting", state="foreground"),
+    entry(1_000_000_340, 3, "call.running", "e-1", "app:notes", attempt=1),
+    entry(1_000_001_000, 4, "call.progress", "e-3", "app:notes", progress=0.6),
 ]
 
 
 def test_a_story_is_in_the_order_of_time_and_shows_what_caused_what():
     lines = list(story_lines(STORY, about="c-1", lang="en"))
     assert lines[0].startswith("The story of c-1, from ")
-    starts = [line.strip().split("  ")[0] for line in lines[2:]]
-    assert starts == ["0", "0", "+340 ms", "+1 min 5 s"]
-    where = [line.index(who) for line, who in zip(lines[2:], ("Agent", "Runtime", "Runtime", "MiniApp"), strict=True)]
-    assert where[1] == where[0] + 2  # the same cause: under its first entry
-    assert where[0] == where[2] == where[3]
-    assert "Agent cli" in lines[2]
-    assert "00ff" not in lines[2]
+    assert lines[2:] == [
+        "         0  Agent cli: call made, tool notes.open",
+        "         0    instance, starting → foreground",
+        "   +340 ms    MiniApp notes: call taken over by the MiniApp, it runs, attempt 1",
+        "    +1.0 s  MiniApp notes: progress reported, progress 60%",
+        "+1 min 5 s  MiniApp notes: call completed",
+    ]
 
 
 def test_a_story_in_a_chinese_locale(run, runtime):
     runtime.queries["story"] = lambda args: {"entries": STORY}
     out = run("story", "c-1", env={"LANG": "zh_CN.UTF-8"}).stdout
     assert out.startswith("c-1 的经过，始于 ")
-    assert "Agent cli 发起了调用" in out
+    assert "Agent cli：发起了调用，tool notes.open" in out
     assert "The story of c-1" in run("story", "c-1", env={"LANG": "de_DE.UTF-8"}).stdout
     assert "The story of c-1" in run("story", "c-1", env={"LANG": "zh_CN.UTF-8", "LC_ALL": "C.UTF-8"}).stdout
 

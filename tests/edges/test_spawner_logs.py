@@ -146,7 +146,7 @@ async def test_a_gigabyte_of_output_costs_neither_memory_nor_the_loop(tmp_path: 
     ends: list[Exit] = []
     code = "import os\nblob = b'\\x1b[31mFAKE audit line\\r\\n' * 3200\nfor _ in range(17000): os.write(1, blob)"
     python = os.path.realpath(sys.executable)
-    spawner.start(Command((python, "-I", "-S", "-c", code), {}, info_pid=False), on_exit=ends.append, stdout=write)
+    spawner.start(Command((python, "-I", "-S", "-c", code), {}, sandboxed=False), on_exit=ends.append, stdout=write)
     os.close(write)
     before, turns, last = psutil.Process().memory_info().rss, list[float](), time.monotonic()
     deadline = last + 60
@@ -158,7 +158,6 @@ async def test_a_gigabyte_of_output_costs_neither_memory_nor_the_loop(tmp_path: 
         assert now < deadline
     made.finish()
     log.close()
-    spawner.close()
     p99 = sorted(turns)[int(len(turns) * 0.99)]
     print(f"suppressed {made.suppressed_bytes} bytes, turns of the loop p99 {p99 * 1000:.1f} ms of {len(turns)}")
     assert made.suppressed_bytes > 1_000_000_000
@@ -177,10 +176,9 @@ async def test_the_last_words_of_a_dying_process_are_kept(tmp_path: Path) -> Non
     ends: list[Exit] = []
     code = "import sys; sys.stderr.write('x' * 3000 + '\\nlast words'); sys.stderr.flush(); sys.exit(1)"
     python = os.path.realpath(sys.executable)
-    spawner.start(Command((python, "-I", "-S", "-c", code), {}, info_pid=False), on_exit=ends.append, stderr=write)
+    spawner.start(Command((python, "-I", "-S", "-c", code), {}, sandboxed=False), on_exit=ends.append, stderr=write)
     os.close(write)
     await until(lambda: bool(ends))
     made.finish()
     log.close()
-    spawner.close()
     assert made.last_line == "last words"

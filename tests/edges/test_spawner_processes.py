@@ -29,7 +29,7 @@ async def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
 
 
 def python(code: str) -> Command:
-    return Command((PYTHON, "-I", "-S", "-c", code), {"PATH": ""}, info_pid=False)
+    return Command((PYTHON, "-I", "-S", "-c", code), {"PATH": ""}, sandboxed=False)
 
 
 class Ends:
@@ -47,7 +47,6 @@ async def spawner() -> AsyncIterator[Spawner]:
     for process in list(made.processes):
         process.kill("stopped")
     await until(lambda: not made.processes)
-    made.close()
 
 
 def start(spawner: Spawner, command: Command, ends: Ends) -> Process:
@@ -87,7 +86,7 @@ async def test_an_end_is_described(
 
 async def test_a_failed_start_is_a_completion_too(spawner: Spawner) -> None:
     ends = Ends()
-    process = start(spawner, Command(("/no/such/program",), {}, info_pid=False), ends)
+    process = start(spawner, Command(("/no/such/program",), {}, sandboxed=False), ends)
     process.stop(1.0)
     process.kill("hung")
     await until(lambda: bool(ends.exits))

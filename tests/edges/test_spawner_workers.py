@@ -115,7 +115,6 @@ async def bench(home: Path) -> AsyncIterator[Callable[..., Bench]]:
         each.logs.close()
         assert os.listdir(home / "run" / "w") == [], "no socket and no scratch directory stays"
     assert open_fds() == before, "no descriptor stays"
-    spawner.close()
 
 
 def open_fds() -> int:

@@ -260,37 +260,45 @@ async def test_the_agents_cancel_ends_the_task(start_board: Any) -> None:
     assert board.runtime.said("lifecycle.close")
 
 
-def close(board: Board, task_id: str = "t1") -> int:
-    body = {"surface_id": "s-1", "name": "task.close", "payload": {"task_id": task_id}}
-    return int(board.runtime.deliver("surface.event", body))
-
-
 @pytest.mark.parametrize("approved", [True, False])
-async def test_closing_an_unfinished_task_asks_first(start_board: Any, approved: bool) -> None:
+async def test_closing_the_board_with_unfinished_tasks_asks_first(start_board: Any, approved: bool) -> None:
     board = await start_board()
     await board.open()
-    close(board)
+    await board.open({"task_id": "t2", "title": "Proofread"}, "k-two")
+    await board.update(task_id="t2", status="completed")
+    request = board.runtime.deliver("close.request", {"reason": "closed by the person"})
     asked = await board.runtime.expect("ui.request")
-    assert (asked["request"]["kind"], asked["parent_call_id"], asked["presentation"]) == ("confirm", "k-open", "modal")
-    second = close(board)  # an impatient second click
-    await board.runtime.until(lambda: {"seq": second} in board.runtime.said("inbox.ack"), "the second click is done")
+    assert (asked["request"]["kind"], asked["presentation"]) == ("confirm", "modal")
+    assert "“Write report”" in asked["request"]["prompt"]
+    assert "Proofread" not in asked["request"]["prompt"]
+    assert {"seq": request} not in board.runtime.said("inbox.ack"), "a crash now brings the request again"
     board.runtime.settle("q-1", result={"approved": approved})
     await board.settled()
-    assert len(board.runtime.said("ui.request")) == 1
+    assert {"seq": request} in board.runtime.said("inbox.ack")
     assert board.runtime.said("lifecycle.foreground") == []
     assert board.result("k-open") == ({"status": "cancelled"} if approved else None)
     assert bool(board.runtime.said("lifecycle.close")) is approved
-    if not approved:
-        close(board)
-        await board.runtime.expect("ui.request", 2)  # another click, another question
 
 
-async def test_what_is_not_a_close_of_a_known_task_does_nothing(start_board: Any) -> None:
+async def test_a_crash_while_the_person_is_asked_does_not_ask_twice(start_board: Any) -> None:
+    first = await start_board()
+    await first.open()
+    first.runtime.deliver("close.request", {"reason": "closed by the person"})
+    key = (await first.runtime.expect("ui.request"))["key"]
+    second = await start_board(first.runtime.state, first.runtime.state_revision)
+    second.runtime.asked, second.runtime.records = first.runtime.asked, first.runtime.records
+    second.runtime._seq = 1  # the same delivery again
+    second.runtime.deliver("close.request", {"reason": "closed by the person"})
+    assert (await second.runtime.expect("ui.request"))["key"] == key
+    assert list(second.runtime.records) == ["q-1"]
+
+
+async def test_closing_a_board_that_is_done_asks_nothing(start_board: Any) -> None:
     board = await start_board()
     await board.open()
-    close(board, "t9")
-    for name, payload in (("task.close", [1]), ("other", {"task_id": "t1"}), ("task.close", {"task_id": {}})):
-        board.runtime.deliver("surface.event", {"surface_id": "s-1", "name": name, "payload": payload})
+    board.runtime.refusals["lifecycle.close"] = {"accepted": False, "code": "lifecycle_denied", "message": "busy"}
+    await board.update(status="completed")
+    board.runtime.deliver("close.request", {"reason": "closed by the person"})
     await board.settled()
-    assert len(board.runtime.said("inbox.ack")) == 5
     assert board.runtime.said("ui.request") == []
+    assert len(board.runtime.said("lifecycle.close")) == 2

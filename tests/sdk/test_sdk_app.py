@@ -17,6 +17,7 @@ HOOKS = {
     "on_surface_event": ("event", "sdk"),
     "on_surface_submit": ("event", "sdk"),
     "on_capability": ("result", "sdk"),
+    "on_close_request": ("reason", "sdk"),
 }
 
 

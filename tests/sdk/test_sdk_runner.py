@@ -460,7 +460,7 @@ async def test_capabilities_are_decided_later(start_run: Any) -> None:
     run = await start_run(app)
     receipt = await run.runner.sdk.capabilities.request("notification.show", "to tell you", {"title": "x"})
     waiting = asyncio.create_task(receipt.result())
-    await asyncio.sleep(0)
+    await asyncio.sleep(0)  # it waits now
     decision = {"request_id": "r-1", "capability": "notification.show", "granted": False, "code": "capability_denied"}
     run.runtime.deliver("capability.result", decision | {"message": "no"})
     result = await waiting
@@ -468,6 +468,20 @@ async def test_capabilities_are_decided_later(start_run: Any) -> None:
     run.runtime.deliver("capability.result", decision)
     await run.runtime.expect("inbox.ack", 2)
     assert len(seen) == 1
+
+
+async def test_a_capability_may_be_decided_before_anybody_waits(start_run: Any) -> None:
+    async def do(call: ToolCall, sdk: SDK) -> dict[str, Any]:
+        receipt = await sdk.capabilities.request("artifact.export", "to keep it")
+        return {"granted": (await receipt.result()).granted}
+
+    run = await start_run(app_with(do))
+    run.runtime.held.add("capability.request")
+    run.runtime.call("probe.do", {})
+    await run.runtime.until(lambda: bool(run.runtime.unanswered), "the request")
+    run.runtime.release()
+    run.runtime.deliver("capability.result", {"request_id": "r-1", "capability": "artifact.export", "granted": True})
+    assert (await run.runtime.expect("tool.complete"))["result"] == {"granted": True}
 
 
 # -- the rest of the API ----------------------------------------------------------------------------------------------
@@ -549,19 +563,56 @@ async def test_subscribers_hear_of_changes_and_may_fail_alone(
 # -- start and end ----------------------------------------------------------------------------------------------------
 
 
-async def test_on_start_runs_before_ready_and_sees_what_is_open(start_run: Any, welcome: Any) -> None:
-    seen: list[Any] = []
+async def test_on_start_may_command_and_everything_delivered_waits_for_its_end(start_run: Any, welcome: Any) -> None:
+    gate, order = Gate(), []
     app = MiniApp()
 
     @app.on_start
     async def start(sdk: SDK) -> None:
-        await sdk.state.save({"n": 2})
-        seen.extend([sdk.state.get(), [call.call_id for call in sdk.tools.list()]])
+        assert [call.call_id for call in sdk.tools.list()] == ["k-0"]
+        assert (await sdk.state.save({"n": 2})).accepted
+        await gate.pass_()
+        order.append("start")
+
+    @app.tool("probe.do")
+    async def do(call: ToolCall, sdk: SDK) -> dict[str, Any]:
+        order.append("call")
+        return sdk.state.get() or {}
+
+    @app.on_message
+    async def text(message: TextMessage, sdk: SDK) -> None:
+        order.append("text")
 
     calls = [{"call_id": "k-0", "tool_id": "probe.do", "input": {}}]
     run = await start_run(app, welcome(state={"n": 1}, state_revision=1, calls=calls))
-    assert seen == [{"n": 2}, ["k-0"]]
-    assert [type_ for type_, _ in run.runtime.heard] == ["worker.hello", "state.save", "worker.ready"]
+    assert [type_ for type_, _ in run.runtime.heard][:2] == ["worker.hello", "worker.ready"]
+    await within(gate.reached)
+    run.runtime.call("probe.do", {})
+    run.runtime.deliver("message.text", TEXT)
+    run.runtime.deliver("tool.cancel", {"call_id": "k-0"})
+    run.runtime.say("worker.ping", nonce=1)
+    await run.runtime.expect("worker.pong")
+    assert order == run.runtime.said("tool.cancel") == []
+    gate.open.set()
+    assert (await run.runtime.expect("tool.complete"))["result"] == {"n": 2}
+    await run.runtime.expect("tool.cancel")
+    assert order == ["start", "call", "text"]
+
+
+async def test_an_on_start_that_hangs_is_a_failed_start(
+    start_run: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("lineup_sdk.runner.START_S_MAX", 0.05)
+    app = MiniApp()
+
+    @app.on_start
+    async def start(sdk: SDK) -> None:
+        await asyncio.Event().wait()
+
+    run = await start_run(app)
+    assert (await run.runtime.expect("worker.failed"))["code"] == "app_start_failed"
+    assert (await run.ended()).reason == "load_failed"
+    capsys.readouterr()
 
 
 @pytest.mark.parametrize("where", ["load", "on_start"])

@@ -290,6 +290,13 @@ def test_surfaces_follow_both_sides() -> None:
     assert session.projection.surfaces == {}
 
 
+def test_a_surface_that_the_person_closed_is_gone() -> None:
+    session = opened()
+    (event,) = deliver(session, 1, "surface.event", {"surface_id": "s-1", "name": "lineup.closed", "payload": None})
+    assert isinstance(event, MessageDelivered)
+    assert session.projection.surfaces == {}
+
+
 def test_projections_change() -> None:
     session = opened()
     (context,) = session.receive("context.changed", None, {"state": "background"})

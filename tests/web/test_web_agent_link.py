@@ -177,12 +177,15 @@ async def test_the_largest_frame_passes(shell: Any, wire: Any, runtime: Any) -> 
 
 
 @pytest.mark.parametrize("bad", [b"\xff", b"\xc0\xaf", b"\xed\xa0\x80", b'{"a": "\xe4\xb8"}'])
-async def test_bad_utf8_closes_with_1007(shell: Any, dial: Any, wire: Any, runtime: Any, bad: bytes) -> None:
+async def test_bad_utf8_closes_with_1007(
+    shell: Any, dial: Any, wire: Any, runtime: Any, bad: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
     peer = await open_raw(shell, dial, wire)
     peer.writer.write(wire.frame(1, bad))
     assert await peer.close_code() == 1007
     assert await peer.at_end()
     await runtime.expect("agent.closed")
+    assert not [record for record in caplog.records if record.exc_info]  # a peer's fault is no traceback of ours
 
 
 async def test_a_binary_frame_closes_with_1003(shell: Any, dial: Any, wire: Any, runtime: Any) -> None:

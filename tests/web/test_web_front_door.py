@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from lineup_hostshell.headers import SECURITY_HEADERS, secured
+
 REQUIRED = {
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
@@ -140,6 +142,14 @@ async def test_every_refusal_is_json_with_the_security_headers(shell: Any, dial:
         assert set(body["error"]) == {"code", "message"}
         assert headers["content-type"] == "application/json"
         check_headers(headers)
+
+
+def test_a_handler_can_widen_a_header_but_not_leave_one_out_or_allow_an_origin() -> None:
+    page_csp = b"default-src 'self'"
+    made = secured([(b"Content-Security-Policy", page_csp), (b"Access-Control-Allow-Origin", b"null"), (b"etag", b"x")])
+    names = [name.lower() for name, _ in made]
+    assert sorted(names) == sorted({name for name, _ in SECURITY_HEADERS} | {b"etag"})
+    assert dict(made)[b"Content-Security-Policy"] == page_csp
 
 
 async def test_a_huge_request_head_is_refused(shell: Any, dial: Any) -> None:

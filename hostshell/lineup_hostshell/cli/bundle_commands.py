@@ -78,9 +78,9 @@ def dev(home: Path, directory: Path) -> None:
 
     directory = directory.absolute()
     require_runtime(home)
+    seen = fingerprint(directory)  # before it is added: what changes from now on is added again
     add_bundle(home, directory, as_json=False)
     note(f"Watching {directory}; Ctrl-C ends it. `lineup logs -f` shows what the MiniApp prints.")
-    seen = fingerprint(directory)
     try:
         while True:
             time.sleep(_POLL_S)

@@ -13,10 +13,8 @@ import msgspec
 
 from lineup_protocol import limits
 from lineup_protocol.errors import LineUpError
-from lineup_protocol.schema import compile_schema
 from lineup_protocol.times import to_rfc3339
-from lineup_supervisor.core import effects as fx
-from lineup_supervisor.core import inbox, instances, interactions, outbox, timers
+from lineup_supervisor.core import inbox, instances, interactions, inventory, outbox, timers
 from lineup_supervisor.core.audit import audit, digest
 from lineup_supervisor.core.ctx import Ctx
 from lineup_supervisor.core.schema import (
@@ -24,7 +22,6 @@ from lineup_supervisor.core.schema import (
     CALLS,
     CALLS_BY_ID,
     CALLS_BY_TIME,
-    DESCRIPTORS,
     INBOX,
     INSTANCES,
     OPEN_CALLS,
@@ -78,10 +75,9 @@ def of_instance(ctx: Ctx, instance: Instance, call_id: str) -> Call:
 
 
 def save(ctx: Ctx, call: Call, **changes: Any) -> Call:
-    """Put a changed record and tell whoever watches it."""
+    """Put a changed record."""
     call = replace(call, updated_ms=ctx.now.wall_ms, **changes)
     ctx.put(CALLS, key_of(call), call)
-    ctx.emit(fx.HostWatched(agent_id=call.agent_id, call_id=call.call_id, record=record(call)))
     return call
 
 
@@ -160,6 +156,7 @@ def settle(
         payload["result"] = result
     if fault is not None:
         payload["error"] = fault
+    seq = outbox.append(ctx, call.agent_id, "lineup.v1.tool.result", call.conversation_id, payload)
     audit(
         ctx,
         f"call.{status}",
@@ -168,9 +165,8 @@ def settle(
         call.instance_id or "",
         code=fault["code"] if fault else None,
         result=digest(result) if result is not None else None,
+        seq=seq,
     )
-    seq = outbox.append(ctx, call.agent_id, "lineup.v1.tool.result", call.conversation_id, payload)
-    audit(ctx, "outbox.written", call.call_id, call.agent_id, seq=seq)
     interactions.parent_ended(ctx, call)
     _restore_focus(ctx, call)
     ctx.cause = before
@@ -190,7 +186,6 @@ def reject(ctx: Ctx, call: Call, error: LineUpError) -> None:
         "at": to_rfc3339(ctx.now.wall_ms),
     }
     outbox.append(ctx, call.agent_id, "lineup.v1.tool.result", call.conversation_id, payload)
-    ctx.emit(fx.HostWatched(agent_id=call.agent_id, call_id=call.call_id, record=record(call)))
 
 
 def _release(ctx: Ctx, call: Call) -> None:
@@ -257,12 +252,12 @@ def progress(ctx: Ctx, instance: Instance, body: dict[str, Any]) -> None:
 
 def complete(ctx: Ctx, instance: Instance, body: dict[str, Any]) -> None:
     call = _reported(ctx, instance, body["call_id"])
-    descriptor = ctx.need(DESCRIPTORS, (call.descriptor_digest,)).descriptor
     if call.operation_id is not None:
         raise LineUpError("conflict", "the Runtime itself ends a call that stands for a deadline operation")
-    compile_schema(descriptor["output_schema"]).validate(body["result"], code="tool_output_invalid", path="/result")
-    interactions.check_bound_result(ctx, call, body["result"])
-    settle(ctx, call, CallEvent.SUBMIT, result=body["result"])
+    validator = inventory.output_validator(ctx, call.descriptor_digest)
+    result = validator.validate(body["result"], code="tool_output_invalid", path="/result")
+    interactions.check_bound_result(ctx, call, result)
+    settle(ctx, call, CallEvent.SUBMIT, result=result)
 
 
 def fail(ctx: Ctx, instance: Instance, body: dict[str, Any]) -> None:

@@ -60,14 +60,14 @@ def flush(ctx: Ctx, instance_id: str) -> None:
     worker = ctx.get(WORKERS, (instance_id,))
     if worker is None or worker.state != WorkerState.READY:
         return
-    sent, waiting = worker.sent_seq, 0
-    for key, item in ctx.txn.scan(INBOX, (instance_id,)):
-        waiting += 1
+    first = next(ctx.txn.scan(INBOX, (instance_id,)), None)
+    if first is None:
+        return
+    sent, last = worker.sent_seq, int(first[0][1]) + limits.INBOX_WINDOW_MESSAGES_MAX - 1
+    for key, item in ctx.txn.scan(INBOX, (instance_id,), after=(instance_id, sent)):
         seq = int(key[1])
-        if waiting > limits.INBOX_WINDOW_MESSAGES_MAX:
+        if seq > last:
             break
-        if seq <= worker.sent_seq:
-            continue
         body = {"seq": seq, "kind": item.kind, "message_id": item.message_id, "body": item.body}
         ctx.send_worker(instance_id, worker.incarnation, {"type": "inbox.deliver", "body": body})
         sent = seq

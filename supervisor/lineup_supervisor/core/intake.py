@@ -14,13 +14,12 @@ import msgspec
 
 from lineup_protocol import limits
 from lineup_protocol.errors import LineUpError
-from lineup_protocol.schema import compile_schema
 from lineup_supervisor.core import calls, capabilities, instances, inventory, operations, outbox, routing
 from lineup_supervisor.core.audit import audit, digest
 from lineup_supervisor.core.ctx import Ctx
 from lineup_supervisor.core.interaction_rules import check_request
-from lineup_supervisor.core.schema import CALLS, CONVERSATIONS, OPEN_CALLS, Call, Conversation
-from lineup_supervisor.core.tables import CallState
+from lineup_supervisor.core.schema import CALLS, CONVERSATIONS, Call, Conversation
+from lineup_supervisor.core.tables import CALL, CallState
 
 replace = msgspec.structs.replace
 
@@ -95,13 +94,13 @@ def _check(ctx: Ctx, call: Call) -> tuple[Call, inventory.Tool]:
         )
     tool = _declared(ctx, call.tool_id)
     descriptor = tool.descriptor
-    input_ = compile_schema(descriptor["input_schema"]).validate(call.input, code="tool_input_invalid")
+    input_ = tool.input.validate(call.input, code="tool_input_invalid")
     if descriptor["handling"] == "interactive":
         _check_question(call.tool_id, input_)
     call = replace(call, input=input_, app_scope=tool.app.app_scope)
     _check_state(ctx, call, tool, conversation)
     capabilities.permission_check(ctx, tool.app, tool.bundle.manifest, descriptor)
-    return _filled(ctx, call, descriptor), tool
+    return _filled(ctx, call, tool), tool
 
 
 def _check_scope(call: Call, conversation: Conversation | None) -> None:
@@ -150,8 +149,8 @@ def _check_state(ctx: Ctx, call: Call, tool: inventory.Tool, conversation: Conve
     if live is None:
         _check_depth(conversation, descriptor)
         return
-    for key, _ in ctx.txn.scan(OPEN_CALLS, (live.instance_id,)):
-        if key[2] == call.call_id:
+    for other in calls.find(ctx.txn, call.call_id):
+        if other.instance_id == live.instance_id and not CALL.is_final(other.status):
             raise LineUpError("call_id_conflict", f"another agent's call {call.call_id} is open in this MiniApp")
 
 
@@ -166,7 +165,8 @@ def _check_depth(conversation: Conversation | None, descriptor: dict[str, Any]) 
         )
 
 
-def _filled(ctx: Ctx, call: Call, descriptor: dict[str, Any]) -> Call:
+def _filled(ctx: Ctx, call: Call, tool: inventory.Tool) -> Call:
+    descriptor = tool.descriptor
     handling = descriptor["handling"]
     return replace(
         call,
@@ -174,5 +174,5 @@ def _filled(ctx: Ctx, call: Call, descriptor: dict[str, Any]) -> Call:
         retry_safe=bool(descriptor.get("retry_safe")),
         restore_previous_focus=bool(descriptor["target"].get("restore_previous_focus")),
         timeout_ms=descriptor.get("timeout_ms") or (ctx.policy.direct_timeout_ms if handling == "direct" else None),
-        descriptor_digest=inventory.keep_descriptor(ctx, descriptor),
+        descriptor_digest=inventory.keep_descriptor(ctx, tool),
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any, NamedTuple
 
+from lineup_protocol.schema import Validator, compile_schema
 from lineup_protocol.strict_json import canonical_json
 from lineup_supervisor.core.audit import audit
 from lineup_supervisor.core.ctx import Ctx
@@ -33,6 +34,8 @@ class Tool(NamedTuple):
     app: App
     bundle: BundleRow
     descriptor: dict[str, Any]
+    digest: str
+    input: Validator
 
     @property
     def open(self) -> bool:
@@ -42,6 +45,8 @@ class Tool(NamedTuple):
 # Derived from rows that are named by their digest, so that an entry can never be stale; bounded.
 _index_cache: dict[tuple[App, ...], dict[str, Tool]] = {}
 _INDEX_CACHE_ENTRIES_MAX = 32
+_output_cache: dict[str, Validator] = {}
+_OUTPUT_CACHE_ENTRIES_MAX = 1024
 
 
 def tool_index(txn: Txn) -> dict[str, Tool]:
@@ -54,7 +59,7 @@ def tool_index(txn: Txn) -> dict[str, Tool]:
             bundle = txn.get(BUNDLES, (app.digest,))
             assert bundle is not None, f"bundle {app.digest} of {app.app_scope} is missing"
             for tool in bundle.manifest["tools"]:
-                index[tool["id"]] = Tool(app, bundle, tool)
+                index[tool["id"]] = Tool(app, bundle, tool, _digest(tool), compile_schema(tool["input_schema"]))
         if len(_index_cache) >= _INDEX_CACHE_ENTRIES_MAX:
             _index_cache.clear()
         _index_cache[apps] = index
@@ -98,9 +103,23 @@ def inventory_frame(ctx: Ctx, tools: list[dict[str, Any]] | None = None) -> dict
     return runtime_frame(ctx, "lineup.v1.client.inventory", payload)
 
 
-def keep_descriptor(ctx: Ctx, tool: dict[str, Any]) -> str:
+def keep_descriptor(ctx: Ctx, tool: Tool) -> str:
     """Store the descriptor that a call is made under; returns its digest."""
-    name = hashlib.sha256(canonical_json(tool)).hexdigest()[:32]
-    if ctx.get(DESCRIPTORS, (name,)) is None:
-        ctx.put(DESCRIPTORS, (name,), Descriptor(descriptor=tool))
-    return name
+    if ctx.get(DESCRIPTORS, (tool.digest,)) is None:
+        ctx.put(DESCRIPTORS, (tool.digest,), Descriptor(descriptor=tool.descriptor))
+    return tool.digest
+
+
+def output_validator(ctx: Ctx, digest: str) -> Validator:
+    """Checks results of calls that were made under this descriptor, whatever has become of its MiniApp."""
+    validator = _output_cache.get(digest)
+    if validator is None:
+        validator = compile_schema(ctx.need(DESCRIPTORS, (digest,)).descriptor["output_schema"])
+        if len(_output_cache) >= _OUTPUT_CACHE_ENTRIES_MAX:
+            _output_cache.clear()
+        _output_cache[digest] = validator
+    return validator
+
+
+def _digest(tool: dict[str, Any]) -> str:
+    return hashlib.sha256(canonical_json(tool)).hexdigest()[:32]

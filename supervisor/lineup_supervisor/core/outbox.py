@@ -17,6 +17,7 @@ from lineup_protocol.times import to_rfc3339
 from lineup_supervisor.core.ctx import Ctx
 from lineup_supervisor.core.schema import AGENTS, OUTBOX_ITEMS, Agent, OutboxItem
 from lineup_supervisor.core.tables import OUTBOX, OutboxEvent, OutboxState
+from lineup_supervisor.core.txn import Key
 
 OPERATOR = "cli"  # the operator reads records instead of an outbox; its items are numbered but not kept
 
@@ -76,9 +77,12 @@ def acknowledge(ctx: Ctx, agent_id: str, seq: int) -> None:
         raise LineUpError("message_invalid", "/payload/seq: must not be negative", detail={"path": "/payload/seq"})
     if OUTBOX.next(state_of(agent, seq), OutboxEvent.ACKNOWLEDGE) == state_of(agent, seq):
         return
-    for key, _ in list(ctx.txn.scan(OUTBOX_ITEMS, (agent_id,))):
+    taken: list[Key] = []
+    for key, _ in ctx.txn.scan(OUTBOX_ITEMS, (agent_id,)):
         if int(key[1]) > seq:
             break
+        taken.append(key)
+    for key in taken:
         ctx.delete(OUTBOX_ITEMS, key)
     ctx.put(AGENTS, (agent_id,), replace(agent, acked_seq=seq, sent_seq=max(seq, agent.sent_seq)))
     flush(ctx, agent_id)

@@ -1,6 +1,6 @@
 """Where an accepted call goes, by its tool's ``handling``.
 
-``direct``       to the live instance, else to one created in the background; the screen stays; the worker ends the call.
+``direct``       to the live instance, else to one created in the background; the screen stays; the worker ends it.
 ``interactive``  to a person, through Interact; the screen stays; Interact ends the call with the answer.
 ``launch``       to the live instance, else a new one; to the front if ``requires_foreground``; the worker ends it.
 ``foreground``   likewise, and always to the front.

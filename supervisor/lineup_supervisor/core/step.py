@@ -50,6 +50,9 @@ def _finish(ctx: Ctx) -> None:
     if ctx.changed or ctx.extra_changes:
         ctx.set_meta(projection_revision=ctx.meta.projection_revision + 1)
         changes = [views.change(table, key, row) for (table, key), row in ctx.changed.items()]
+        for change in changes:
+            if change["kind"] == "call" and (record := change["row"]) is not None:
+                ctx.emit(fx.HostWatched(agent_id=record["agent_id"], call_id=record["call_id"], record=record))
         ctx.emit(fx.HostDelta(revision=ctx.meta.projection_revision, changes=(*changes, *ctx.extra_changes)))
     if isinstance(ctx.event, ev.HostQuery | ev.HostWatch):
         return  # a question leaves no trace, so that it costs no sync

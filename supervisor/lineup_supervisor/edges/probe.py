@@ -212,13 +212,13 @@ def _command(level: policy.Level, stage: _Stage, bwrap: str | None) -> sandbox.C
 def _run(command: sandbox.Command) -> tuple[int, str, str]:
     """Exit code, output and errors of the probe; a hanging one is killed and gives -9."""
     info = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
-    argv = [str(info) if part == sandbox.INFO_FD else part for part in command.argv]
+    argv = sandbox.with_descriptors(command.argv, info=info, lifeline=None)
     try:
         done = subprocess.run(
             argv,
             env=command.env,
             cwd=command.cwd,
-            pass_fds=(info,) if command.info_pid else (),
+            pass_fds=(info,) if command.sandboxed else (),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             start_new_session=True,

@@ -27,7 +27,9 @@ from lineup_supervisor.edges import seccomp
 
 BWRAP_VERSION_MIN = (0, 8)  # --disable-userns
 _SETTINGS = "LINEUP_LIMITS"  # read by lineup_sdk.confine
-INFO_FD = "{info_fd}"  # the spawner puts the number in
+# The spawner puts the numbers in.
+INFO_FD = "{info_fd}"
+LIFELINE_FD = "{lifeline_fd}"
 WORKER_ENTRY = "from lineup_sdk.worker import main; main()"
 
 
@@ -45,13 +47,12 @@ class PythonLayout:
 
 @dataclass(frozen=True)
 class Command:
-    """What the spawner runs. ``info_pid``: bubblewrap will tell the worker's own pid through ``--info-fd``."""
+    """What the spawner runs. ``sandboxed``: it is bubblewrap, which tells the worker's pid and hands on the lifeline."""
 
     argv: tuple[str, ...]
     env: dict[str, str]
-    info_pid: bool
+    sandboxed: bool
     cwd: str = "/"
-    pass_fds: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,6 @@ class SandboxRequest:
     scratch_dir: str
     limits: policy.WorkerLimits = field(default_factory=policy.WorkerLimits)
     entry: str = WORKER_ENTRY
-    lifeline_fd: int | None = None  # read end of a pipe whose write end only the supervisor holds
     extra_env: tuple[tuple[str, str], ...] = ()
 
 
@@ -161,12 +161,7 @@ def build_command(request: SandboxRequest, *, bwrap: str | None = None) -> Comma
     env = _environment(request, request.bundle_path, request.socket_path, request.scratch_dir)
     env[_SETTINGS] = _settings(request, layout)
     packages = (os.path.dirname(layout.sdk), os.path.dirname(layout.protocol), layout.site)
-    argv = _python(layout, packages, request.entry)
-    return Command(argv, env, info_pid=False, cwd=request.scratch_dir, pass_fds=_inherited(request))
-
-
-def _inherited(request: SandboxRequest) -> tuple[int, ...]:
-    return () if request.lifeline_fd is None else (request.lifeline_fd,)
+    return Command(_python(layout, packages, request.entry), env, sandboxed=False, cwd=request.scratch_dir)
 
 
 def _python(layout: PythonLayout, packages: tuple[str, ...], entry: str) -> tuple[str, ...]:
@@ -196,10 +191,12 @@ def _command_s3(request: SandboxRequest, layout: PythonLayout, bwrap: str | None
         )
     env = _environment(request, policy.BUNDLE_DIR, f"{policy.SOCKET_DIR}/{policy.SOCKET_NAME}", policy.TMP_DIR)
     env[_SETTINGS] = _settings(request, layout)
+    # No --die-with-parent: killed between its clone and its go-ahead, bubblewrap leaves a child that waits for ever.
+    # ``spawner.Process.arm`` ties its life to ours once the worker runs; until then the worker watches the lifeline.
     argv = [
         bwrap,
         *("--unshare-user", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"),
-        *("--disable-userns", "--cap-drop", "ALL", "--new-session", "--die-with-parent", "--as-pid-1"),
+        *("--disable-userns", "--cap-drop", "ALL", "--new-session", "--as-pid-1"),
         *("--uid", str(policy.SANDBOX_ID), "--gid", str(policy.SANDBOX_ID), "--hostname", "lineup"),
     ]
     for path in layout.read:
@@ -219,7 +216,13 @@ def _command_s3(request: SandboxRequest, layout: PythonLayout, bwrap: str | None
     for name, value in env.items():
         argv += ["--setenv", name, value]
     python = _python(layout, (policy.PACKAGES_DIR, policy.SITE_DIR), request.entry)
-    return Command((*argv, "--info-fd", INFO_FD, "--", *python), {}, info_pid=True, pass_fds=_inherited(request))
+    return Command((*argv, "--info-fd", INFO_FD, "--", *python), {}, sandboxed=True)
+
+
+def with_descriptors(argv: tuple[str, ...], *, info: int, lifeline: int | None) -> list[str]:
+    """The command line with the numbers of the inherited descriptors; without a lifeline the worker is told of none."""
+    number = "null" if lifeline is None else str(lifeline)
+    return [part.replace(INFO_FD, str(info)).replace(f'"{LIFELINE_FD}"', number) for part in argv]
 
 
 def _settings(request: SandboxRequest, layout: PythonLayout) -> str:
@@ -228,7 +231,7 @@ def _settings(request: SandboxRequest, layout: PythonLayout) -> str:
         "rlimits": _rlimits(request.level, request.limits),
         "nice": policy.WORKER_NICENESS,
         "parent_pid": None if request.level == "S3" else os.getpid(),
-        "lifeline": request.lifeline_fd,
+        "lifeline": LIFELINE_FD if request.level == "S3" else None,
     }
     if request.level != "S1":
         children = request.limits.processes > 0

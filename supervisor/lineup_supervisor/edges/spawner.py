@@ -4,16 +4,20 @@ Owns: fork and exec, process groups, pidfds, stop deadlines, the wording of an e
 ``Command`` comes in ready-made), sockets, or what a worker is for.
 
 Laws:
-    * Main thread only: bubblewrap's and our own parent-death signals fire when the *thread* that spawned ends.
+    * Main thread only: a parent-death signal fires when the *thread* that spawned ends.
     * Every ``start`` ends in exactly one ``on_exit``, from the loop, a failed start included; nothing raises into it.
     * A signal goes through a pidfd or to a group whose leader is not yet reaped, so a recycled pid is never hit.
     * No process of a start is alive when its ``on_exit`` is called (S3 wholly; else its process group).
+    * When this process dies, by ``kill -9`` too, so do they all. Services and S2/S1: parent-death signal and a check of the
+      parent. S3: the lifeline, a pipe whose write end is only here. Until it is armed the worker, still our own code,
+      watches it and leaves at its end; armed, the kernel kills bubblewrap at its end, and that kills its sandbox.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import json
 import os
 import select
@@ -24,8 +28,9 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from lineup_supervisor.edges.sandbox import INFO_FD, Command
+from lineup_supervisor.edges.sandbox import Command, with_descriptors
 
+F_SETSIG = 10  # fcntl(2), Linux; the fcntl module has it from 3.13 on
 _INFO_BYTES_MAX = 4_096
 _INFO_WAIT_S = 2.0  # bubblewrap tells the pid within milliseconds; a kill before that waits for it this long
 _LIMIT_SIGNALS: dict[int, str] = {
@@ -59,6 +64,7 @@ class Process:
         self._worker_fd = -1  # pidfd of the process itself, once known
         self._info_fd = -1
         self._info = b""
+        self._lifeline_read = self._lifeline_held = -1
         self._sandboxed = False
         self._verdict: Exit | None = None  # why we ended it; the first one stands
         self._timers: list[asyncio.TimerHandle] = []
@@ -73,18 +79,21 @@ class Process:
 
     def _begin(self, command: Command, stdout: int | None, stderr: int | None) -> None:
         info_read = info_write = -1
+        argv: list[str] = list(command.argv)
         try:
-            if command.info_pid:
+            if command.sandboxed:
                 info_read, info_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+                self._lifeline_read, self._lifeline_held = os.pipe2(os.O_CLOEXEC)
+                argv = with_descriptors(command.argv, info=info_write, lifeline=self._lifeline_read)
             child = subprocess.Popen(
-                [str(info_write) if part == INFO_FD else part for part in command.argv],
+                argv,
                 env=command.env,
                 cwd=command.cwd,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL if stdout is None else stdout,
                 stderr=subprocess.DEVNULL if stderr is None else stderr,
                 close_fds=True,
-                pass_fds=command.pass_fds + ((info_write,) if command.info_pid else ()),
+                pass_fds=(info_write, self._lifeline_read) if command.sandboxed else (),
                 start_new_session=True,
             )
             child.returncode = 0  # reaped by pidfd below, never by Popen
@@ -97,7 +106,7 @@ class Process:
             if info_write >= 0:
                 os.close(info_write)
         self._loop.add_reader(self._child_fd, self._on_child_exit)
-        if command.info_pid:
+        if command.sandboxed:
             self._sandboxed = True
             self._info_fd = info_read
             self._loop.add_reader(info_read, self._on_info)
@@ -147,6 +156,21 @@ class Process:
             os.close(self._worker_fd)
             self._worker_fd = -1
 
+    def arm(self) -> None:
+        """The worker runs (its link is up): from here on the kernel kills bubblewrap when the lifeline ends.
+
+        ``F_SETSIG`` of SIGKILL on the read end, which bubblewrap has inherited and so keeps open; our exit closes the
+        write end. Must come before any app code can run; the worker closes its own copy before it loads the app.
+        """
+        if self._ended or self._lifeline_read < 0:
+            return
+        fcntl.fcntl(self._lifeline_read, fcntl.F_SETOWN, self._child_pid)
+        fcntl.fcntl(self._lifeline_read, F_SETSIG, signal.SIGKILL)
+        flags = fcntl.fcntl(self._lifeline_read, fcntl.F_GETFL)
+        fcntl.fcntl(self._lifeline_read, fcntl.F_SETFL, flags | os.O_ASYNC)
+        os.close(self._lifeline_read)
+        self._lifeline_read = -1
+
     def _close_info(self) -> None:
         if self._info_fd >= 0:
             self._loop.remove_reader(self._info_fd)
@@ -175,7 +199,7 @@ class Process:
         if self._worker_fd >= 0:
             self._kill_now()
         elif self._child_fd >= 0:
-            # bubblewrap killed before it has tied its child to itself would leave that child behind: wait for the pid.
+            # bubblewrap killed too early leaves a child that waits for it for ever: wait until it has told the pid.
             self._timers.append(self._loop.call_later(_INFO_WAIT_S, _send, self._child_fd, signal.SIGKILL))
 
     def _kill_now(self) -> None:
@@ -224,10 +248,10 @@ class Process:
         self._close_info()
         if self._child_fd >= 0:
             self._loop.remove_reader(self._child_fd)
-        for descriptor in (self._child_fd, self._worker_fd):
+        for descriptor in (self._child_fd, self._worker_fd, self._lifeline_read, self._lifeline_held):
             if descriptor >= 0:
                 os.close(descriptor)
-        self._child_fd = self._worker_fd = -1
+        self._child_fd = self._worker_fd = self._lifeline_read = self._lifeline_held = -1
         self._spawner._forget(self)
         self._call(self._on_exit, end)
 
@@ -246,7 +270,6 @@ class Spawner:
         assert threading.current_thread() is threading.main_thread(), "spawn from the main thread only"
         self.loop = asyncio.get_running_loop()
         self.processes: set[Process] = set()
-        self.lifeline_fd, self._lifeline_held = os.pipe2(os.O_CLOEXEC)
 
     def start(
         self,
@@ -266,11 +289,6 @@ class Spawner:
         self.processes.add(process)
         process._begin(command, stdout, stderr)
         return process
-
-    def close(self) -> None:
-        """Let go of the lifeline, once every process has ended."""
-        for descriptor in (self.lifeline_fd, self._lifeline_held):
-            os.close(descriptor)
 
     def _forget(self, process: Process) -> None:
         self.processes.discard(process)
@@ -299,9 +317,9 @@ _SERVICE_BOOT = (
 def service_command(argv: tuple[str, ...], *, env: Mapping[str, str], cwd: str = "/") -> Command:
     """A command that runs ``argv`` (an absolute path first) and ends with the supervisor, even after ``kill -9``."""
     if sys.platform != "linux":
-        return Command(argv, dict(env), info_pid=False, cwd=cwd)
+        return Command(argv, dict(env), sandboxed=False, cwd=cwd)
     boot = (os.path.realpath(sys.executable), "-I", "-S", "-c", _SERVICE_BOOT, str(os.getpid()))
-    return Command(boot + argv, dict(env), info_pid=False, cwd=cwd)
+    return Command(boot + argv, dict(env), sandboxed=False, cwd=cwd)
 
 
 def _send(pidfd: int, number: int) -> None:

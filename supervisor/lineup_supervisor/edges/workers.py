@@ -140,7 +140,6 @@ class WorkerProcess:
                 scratch_dir=str(scratch),
                 limits=self.limits,
                 entry=self._host.entry,
-                lifeline_fd=self._host.spawner.lifeline_fd,
             ),
             bwrap=self._host.settings.bwrap,
         )
@@ -172,7 +171,8 @@ class WorkerProcess:
     # ---- the link
 
     def _ready(self) -> None:
-        """The handshake is done; the worker's first message will follow."""
+        if self._process is not None:
+            self._process.arm()
 
     def _message(self, payload: bytes) -> None:
         if not self._ended:

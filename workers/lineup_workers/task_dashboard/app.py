@@ -11,7 +11,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from lineup_sdk import SDK, Confirm, MiniApp, SurfaceEvent, ToolCall, ToolError
+from lineup_sdk import SDK, Confirm, MiniApp, ToolCall, ToolError
 
 app = MiniApp()
 
@@ -91,38 +91,35 @@ async def cancelled(call: ToolCall, reason: str | None, sdk: SDK) -> None:
     await close_when_done(sdk)
 
 
-@app.on_surface_event
-async def close_task(event: SurfaceEvent, sdk: SDK) -> None:
-    """``task.close`` with ``{task_id}``: the person closes a task, an unfinished one only after confirming it."""
-    if event.name != "task.close" or not isinstance(event.payload, dict):
+@app.on_close_request
+async def close_board(reason: str, sdk: SDK) -> None:
+    """The person closes the board; while a task is unfinished only after they have confirmed it."""
+    unfinished = [task for task in load(sdk) if task["status"] not in ENDED]
+    if unfinished and not await may_close(unfinished, sdk):
         return
-    task = find(load(sdk), event.payload.get("task_id"))
-    if task is None or (task["status"] not in ENDED and not await may_close(task, sdk)):
-        return
-    task_id = task["task_id"]
 
-    def close(board: Board) -> Task | None:
-        task = find(board, task_id)
-        if task is not None and task["status"] not in ENDED:
-            step(task, task["call_id"], now(), "cancelled", "closed by the person")
-        return task
+    def cancel_all(board: Board) -> Board:
+        for task in board:
+            if task["status"] not in ENDED:
+                step(task, task["call_id"], now(), "cancelled", reason or "closed by the person")
+        return board
 
-    closed = await change_board(sdk, close)
-    if closed is not None:
-        await report_end(closed, sdk)
+    for task in await change_board(sdk, cancel_all):
+        if sdk.tools.get(task["call_id"]) is not None:
+            await report_end(task, sdk)
+    await close_when_done(sdk)
 
 
-async def may_close(task: Task, sdk: SDK) -> bool:
-    """Ask the person, unless they are looking at the question already."""
-    if any(question.parent_call_id == task["call_id"] for question in sdk.ui.list()):
-        return False
+async def may_close(unfinished: Board, sdk: SDK) -> bool:
+    titles = ", ".join(f"“{task['title']}”" for task in unfinished[:3])
+    more = f" and {len(unfinished) - 3} more" if len(unfinished) > 3 else ""
     question = Confirm(
-        title="Close an unfinished task?",
-        prompt=f"“{task['title']}” is not finished. The agent will be told that it was cancelled.",
-        approve_label="Close it",
-        cancel_label="Keep it",
+        title="Close with unfinished work?",
+        prompt=f"Not finished: {titles}{more}. The agent will be told that this was cancelled.",
+        approve_label="Close",
+        cancel_label="Keep open",
     )
-    return (await sdk.ui.ask(question, parent_call_id=task["call_id"], presentation="modal")).approved
+    return (await sdk.ui.ask(question, presentation="modal")).approved
 
 
 # -- the board ------------------------------------------------------------------------------------------------------

@@ -1,0 +1,227 @@
+"""The simulated Host with a person in front of it, and the operator at the command line.
+
+They know what deltas and snapshots told them; every action has an id and is sometimes sent twice.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from checkers.history import Entry
+from lineup_supervisor.core import events as ev
+
+if TYPE_CHECKING:
+    from simulation.world import World
+
+Row = dict[str, Any]
+
+
+class Person:
+    """A projection of the Runtime as the workspace has it, and what is done with it."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.log = world.history.host
+        self.interactions: dict[str, Row] = {}
+        self.instances: dict[str, Row] = {}
+        self.conversations: dict[str, Row] = {}
+        self.sessions: dict[str, Row] = {}
+        self.surfaces: dict[str, Row] = {}
+        self._rows = {
+            "interaction": self.interactions,
+            "instance": self.instances,
+            "conversation": self.conversations,
+            "session": self.sessions,
+            "surface": self.surfaces,
+        }
+        self.disabled: set[str] = set()
+        self.operator_calls: list[str] = []
+        self.replies: dict[str, Row] = {}
+        self._asked: dict[str, str] = {}  # reply_to → action_id or query name
+        self._actions: list[tuple[str, str, Row, str]] = []
+
+    def note(self, what: str, data: Any) -> None:
+        self.log.entries.append(Entry(self.world.tick(), self.world.wall_ms, what, data))
+
+    # what it hears
+
+    def booted(self, boot_id: str) -> None:
+        """A new run: what was under way is lost, so the workspace asks for everything anew."""
+        self.note("boot", boot_id)
+        self._asked.clear()
+        self.query("snapshot")
+
+    def delta(self, revision: int, changes: tuple[Row, ...]) -> None:
+        self.note("delta", {"revision": revision, "changes": changes})
+        for change in changes:
+            rows = self._rows.get(change["kind"])
+            if rows is None:
+                continue
+            if change["row"] is None:
+                rows.pop(change["id"], None)
+            else:
+                rows[change["id"]] = change["row"]
+
+    def reply(self, reply_to: str, body: Row) -> None:
+        asked = self._asked.pop(reply_to, None)
+        if asked is None:
+            return
+        if asked == "snapshot":
+            self.note("snapshot", body["detail"])
+            for name, rows in self._rows.items():
+                rows |= {row[f"{name}_id"]: row for row in body["detail"][f"{name}s"]}
+        elif not asked.startswith("query."):
+            self.note("reply", {"action_id": asked, **body})
+            self.replies[asked] = body
+
+    # what it does
+
+    def query(self, name: str, **args: Any) -> str:
+        reply_to = self.world.new_id("h")
+        self._asked[reply_to] = "snapshot" if name == "snapshot" else f"query.{name}"
+        self.world.submit(ev.HostQuery(event_id=self.world.new_id("e"), reply_to=reply_to, name=name, args=args))
+        return reply_to
+
+    def do(self, name: str, *, actor: str = "person", action_id: str = "", **args: Any) -> None:
+        action_id = action_id or self.world.new_id("x")
+        reply_to = self.world.new_id("h")
+        self._asked[reply_to] = action_id
+        self._actions.append((action_id, name, args, actor))
+        self.note("action", {"action_id": action_id, "name": name, "args": args})
+        self.world.submit(
+            ev.HostAction(
+                event_id=self.world.new_id("e"), reply_to=reply_to, action_id=action_id, actor=actor, name=name, args=args
+            )
+        )
+
+    def act(self) -> None:
+        """One thing that a person, or the operator, might do now."""
+        rng, mix = self.world.rng, self.world.mix
+        if self._actions and rng.random() < mix.double_answer:
+            action_id, name, args, actor = rng.choice(self._actions[-8:])
+            if rng.random() < 0.5:
+                action_id = ""  # the same wish again, as a new action
+            self.do(name, actor=actor, action_id=action_id, **args)
+        elif rng.random() < mix.close:
+            self._close_something()
+        elif rng.random() < mix.switch:
+            self._switch()
+        elif rng.random() < mix.operator:
+            self._operate()
+        elif rng.random() < 0.75:
+            self._answer_something()
+        else:
+            self._talk()
+
+    def pending(self) -> list[Row]:
+        return [row for row in self.interactions.values() if row["status"] in ("pending", "presented")]
+
+    def all_interactions(self) -> list[str]:
+        return list(self.interactions)
+
+    def opened_for(self, agent_id: str) -> list[str]:
+        """Conversations that the person has opened with this agent."""
+        rows = self.conversations.values()
+        return [row["conversation_id"] for row in rows if row["agent_id"] == agent_id and row["opened_by"] == "person"]
+
+    def live(self) -> list[Row]:
+        return [row for row in self.instances.values() if row["state"] != "closed"]
+
+    def _answer_something(self) -> None:
+        rng, mix = self.world.rng, self.world.mix
+        rows = self.pending()
+        if rng.random() < mix.invalid_answer and self.interactions:
+            rows = list(self.interactions.values())  # an old one, perhaps
+        if not rows:
+            return
+        row = rng.choice(rows)
+        id_, roll = row["interaction_id"], rng.random()
+        if roll < 0.15:
+            self.do("interaction.present", interaction_id=id_)
+        elif roll < 0.3:
+            self.do("interaction.draft", interaction_id=id_, draft={"values": {"f": f"typing {roll}"}})
+        elif roll < 0.4:
+            self.do("interaction.cancel", interaction_id=id_, reason="not now")
+        elif rng.random() < mix.invalid_answer:
+            self.do("interaction.answer", interaction_id=id_, result=rng.choice((None, {}, {"approved": 1}, {"values": 7})))
+        else:
+            self.do("interaction.answer", interaction_id=id_, result=self.answer_to(row))
+
+    def answer_to(self, row: Row) -> Row:
+        rng, request = self.world.rng, row["request"]
+        match row["kind"]:
+            case "notice":
+                return {"acknowledged": True}
+            case "confirm":
+                return {"approved": rng.random() < 0.7}
+            case "choice":
+                return {"action_ids": [rng.choice(request["actions"])["id"]]}
+            case _:
+                return {"values": {"name": f"Ada {rng.randint(1, 999)}", "age": rng.randint(0, 120)}}
+
+    def _close_something(self) -> None:
+        rng, rows = self.world.rng, self.live()
+        if rows:
+            self.do("instance.close", instance_id=rng.choice(rows)["instance_id"], force=rng.random() < 0.3)
+
+    def _switch(self) -> None:
+        rng, rows = self.world.rng, self.live()
+        if not rows:
+            return
+        row = rng.choice(rows)
+        name = rng.choice(("instance.front", "instance.front", "instance.back", "conversation.home", "session.continue"))
+        if name == "conversation.home":
+            self.do(name, conversation_id=row["conversation_id"])
+        elif name == "session.continue":
+            ended = [s for s in self.sessions.values() if s["state"] == "read_only"]
+            if ended:
+                self.do(name, session_id=rng.choice(ended)["session_id"])
+        else:
+            self.do(name, instance_id=row["instance_id"])
+
+    def _operate(self) -> None:
+        rng, world = self.world.rng, self.world
+        roll = rng.random()
+        scope = rng.choice(("lab", "lab2", "timer", "chat"))
+        if roll < 0.2:
+            self.do("apps.disable", actor="operator", app_scope=scope)
+        elif roll < 0.45:
+            self.do("apps.enable", actor="operator", app_scope=scope)
+        elif roll < 0.5:
+            self.do("apps.disable", actor="person", app_scope=scope)
+        elif roll < 0.8:
+            tool_id = rng.choice(world.callable_tools)
+            call_id = world.new_id("k-cli")
+            self.operator_calls.append(call_id)
+            conversation = rng.choice(world.all_conversations())
+            input_ = world.input_for(tool_id)
+            self.do("call.start", actor="operator", call_id=call_id, tool_id=tool_id, conversation_id=conversation, input=input_)
+        elif self.operator_calls:
+            self.do("call.cancel", actor="operator", call_id=rng.choice(self.operator_calls))
+
+    def _talk(self) -> None:
+        rng, rows = self.world.rng, list(self.conversations.values())
+        surfaces = [row for row in self.surfaces.values() if row["status"] == "open"]
+        roll = rng.random()
+        if roll < 0.15:
+            self.do("conversation.open", title="Hello")
+        elif roll < 0.4 and surfaces:
+            row = rng.choice(surfaces)
+            name = rng.choice(("surface.event", "surface.submit", "surface.patch", "surface.torn"))
+            more = {"surface.event": {"name": "pick", "payload": 1}, "surface.submit": {"payload": {"k": 1}}}.get(name, {})
+            if name == "surface.patch":
+                more = {"patch": {"p": rng.randint(0, 9)}, "base_revision": rng.choice((None, row["revision"], 0))}
+            self.do(name, surface_id=row["surface_id"], **more)
+        elif rows:
+            row = rng.choice(rows)
+            self.do("person.text", conversation_id=row["conversation_id"], text=f"I say {roll}")
+
+    def rest(self) -> bool:
+        """Everything that a person has to do before the run can come to rest; False if there is nothing."""
+        rows = self.pending()
+        for row in rows:
+            self.do("interaction.answer", interaction_id=row["interaction_id"], result=self.answer_to(row))
+        away = [row for row in self.conversations.values() if row["focus"][-1:] != [row["chat_instance_id"]]]
+        for row in away:
+            self.do("conversation.home", conversation_id=row["conversation_id"])
+        return bool(rows or away)
