@@ -139,11 +139,11 @@ SURFACES_PER_INSTANCE_MAX = 4
 SURFACE_STATE_BYTES_MAX = 2 * MIB
 """one surface's state as canonical JSON; 10,000 drawn elements fit"""
 
-SURFACE_STATE_NODES_MAX = 200_000
+SURFACE_STATE_NODES_MAX = 230_000
 """values and keys in the states of one instance's surfaces; they travel in one worker message when a worker starts"""
 
 SURFACE_DEPTH_MAX = 24
-"""containers inside one another in a surface's state or payload; the messages that carry them add up to eight"""
+"""containers inside one another in a snapshot, a surface's state or payload; their messages add up to eight more"""
 
 SURFACE_PART_BYTES = 4 * KIB
 """a larger object in a surface's state is kept as rows of its own; what a patch must read beside itself stays below"""
@@ -165,6 +165,9 @@ SURFACE_PATCHES_PER_SECOND_MAX = 120
 
 STATE_BYTES_MAX = 1 * MIB
 """the largest max_bytes that a manifest may ask for its instance snapshot"""
+
+STATE_NODES_MAX = 20_000
+"""values and keys in one instance snapshot; it travels in one message with the surfaces when a worker starts"""
 
 ARTIFACT_BYTES_MAX = 2 * MIB
 """one artifact; it travels in one worker message, in base64 when it comes from a surface"""

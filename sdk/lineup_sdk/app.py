@@ -78,8 +78,8 @@ class MiniApp:
         return register
 
     def on_start(self, handler: L) -> L:
-        """``async def handler(sdk)``: before any other handler, in every worker. Restore from ``sdk.state`` here; it has
-        ``START_S_MAX`` (see ``runner``), and one that raises means that the app cannot be started."""
+        """``async def handler(sdk)``: before any other handler, in every worker: restore from ``sdk.state``. If it
+        raises or takes longer than 30 s, the app cannot be started."""
         self.start_handler = self._hook("on_start", handler, self.start_handler, ("sdk",))
         return handler
 

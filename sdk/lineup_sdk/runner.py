@@ -227,8 +227,7 @@ class Runner:
             self.session.ready()
             self._flush()
             if self.app.start_handler is not None:
-                async with asyncio.timeout(START_S_MAX):
-                    await self.app.start_handler(self.sdk)
+                await self._bounded_start(self.app.start_handler)
         except Exception as fault:
             traceback.print_exc()
             reason = f"{type(fault).__name__}: {fault}"[: limits.REASON_LENGTH_MAX]
@@ -237,6 +236,15 @@ class Runner:
             self.end("load_failed", reason)
         else:
             self._started.set()
+
+    async def _bounded_start(self, handler: Callable[[SDK], Awaitable[None]]) -> None:
+        try:
+            async with asyncio.timeout(START_S_MAX) as limit:
+                await handler(self.sdk)
+        except TimeoutError as fault:
+            if limit.expired():
+                raise TimeoutError(f"on_start did not end within {START_S_MAX:g} s") from fault
+            raise
 
     async def _stop(self, reason: str, seconds: float) -> None:
         for handler in tuple(self._handlers.values()):

@@ -232,6 +232,7 @@ class Daemon:
 
     def on_listening(self, urls: dict[str, str], port: int | None) -> None:
         """hostshell says where it listens: at the start, and again after each restart."""
+        self.log.info("host is listening", **urls)
         self.urls = urls
         if port:
             self.port = port
@@ -459,7 +460,6 @@ class Daemon:
         self.host.socket.close()
         remove_leftovers(self.home)
         self._executor.shutdown(wait=True, cancel_futures=True)
-        self.spawner.close()
         self.logs.close()
         self.log.info("stopped")
 

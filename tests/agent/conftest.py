@@ -11,6 +11,8 @@ import pytest
 from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.http11 import Request, Response
 
+from lineup_protocol.envelope import check_envelope
+
 TOKEN = "agent-token-for-tests"
 WAIT_S = 5.0
 AT = "2026-11-30T08:00:00Z"
@@ -30,7 +32,7 @@ class Wire:
         async with asyncio.timeout(WAIT_S):
             while True:
                 frame: dict[str, Any] = json.loads(await self.socket.recv())
-                assert set(frame) <= {"type", "message_id", "conversation_id", "sent_at", "payload"}, frame
+                check_envelope(frame)
                 if frame["type"] == "lineup.v1.ack" and type_ != "ack":
                     self.acks.append(frame["payload"]["seq"])
                     continue

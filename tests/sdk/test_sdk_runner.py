@@ -610,7 +610,8 @@ async def test_an_on_start_that_hangs_is_a_failed_start(
         await asyncio.Event().wait()
 
     run = await start_run(app)
-    assert (await run.runtime.expect("worker.failed"))["code"] == "app_start_failed"
+    reason = "TimeoutError: on_start did not end within 0.05 s"
+    assert await run.runtime.expect("worker.failed") == {"code": "app_start_failed", "message": reason}
     assert (await run.ended()).reason == "load_failed"
     capsys.readouterr()
 

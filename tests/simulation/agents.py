@@ -42,6 +42,7 @@ class SimAgent:
         self.calls: dict[str, Frame] = {}  # call_id → the frame that made it
         self.results: dict[str, Frame] = {}
         self.receipts: dict[str, Frame] = {}  # message_id → payload
+        self.asked_again: set[str] = set()  # call_ids sent once more on this link while the run comes to rest
         self._next = 1
 
     @property
@@ -89,6 +90,7 @@ class SimAgent:
         self.links.append(link)
         self.world.links[link.link_id] = link
         self.note("opened", None, link.link_id)
+        self.asked_again.clear()
         hello: Frame = {"agent_id": self.agent_id, "protocol": 1}
         if rng.random() < 0.7:
             hello["acked_seq"] = self.seen
@@ -234,8 +236,14 @@ class SimAgent:
         type_, payload = frame["type"], frame["payload"]
         if type_ == "lineup.v1.client.inventory":
             self.revision = payload["revision"]
+        elif type_ == "lineup.v1.welcome":
+            self.acked = payload["acked_seq"]
         elif type_ == "lineup.v1.receipt":
             self.receipts[payload["reply_to"]] = payload
+            if payload.get("code") in ("storage_full", "rate_limited", "runtime_stopping"):
+                self.asked_again.discard(payload["reply_to"])
+        elif type_ == "lineup.v1.error" and payload["code"] == "storage_full" and self.link is not None:
+            self.cut(self.link)  # its hello may have been refused: it comes again
         if "seq" in frame and frame["seq"] == self.seen + 1:
             self.seen += 1
             if type_ == "lineup.v1.tool.result":

@@ -68,8 +68,11 @@ class Person:
             return
         if asked == "snapshot":
             self.note("snapshot", body["detail"])
+            ended = {id_: row for id_, row in self.sessions.items() if row["state"] == "read_only"}
             for name, rows in self._rows.items():
+                rows.clear()
                 rows |= {row[f"{name}_id"]: row for row in body["detail"][f"{name}s"]}
+            self.sessions |= ended
         elif not asked.startswith("query."):
             self.note("reply", {"action_id": asked, **body})
             self.replies[asked] = body
@@ -82,15 +85,15 @@ class Person:
         self.world.submit(ev.HostQuery(event_id=self.world.new_id("e"), reply_to=reply_to, name=name, args=args))
         return reply_to
 
-    def do(self, name: str, *, actor: str = "person", action_id: str = "", **args: Any) -> None:
+    def do(self, action: str, /, *, actor: str = "person", action_id: str = "", **args: Any) -> None:
         action_id = action_id or self.world.new_id("x")
         reply_to = self.world.new_id("h")
         self._asked[reply_to] = action_id
-        self._actions.append((action_id, name, args, actor))
-        self.note("action", {"action_id": action_id, "name": name, "args": args})
+        self._actions.append((action_id, action, args, actor))
+        self.note("action", {"action_id": action_id, "name": action, "args": args})
         self.world.submit(
             ev.HostAction(
-                event_id=self.world.new_id("e"), reply_to=reply_to, action_id=action_id, actor=actor, name=name, args=args
+                event_id=self.world.new_id("e"), reply_to=reply_to, action_id=action_id, actor=actor, name=action, args=args
             )
         )
 

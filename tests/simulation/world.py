@@ -366,6 +366,8 @@ class World:
         if self.engine is None:
             self.boot()
             busy = True
+        if self.retry_at_ms is not None:
+            self.pass_time(max(0, self.retry_at_ms - self.steady_ms))
         while self.can_pump:
             self.pump()
             busy = True
@@ -395,8 +397,9 @@ class World:
             agent._say("ack", {"seq": agent.seen})
             return True
         for frame in agent.unresolved():
-            if frame["message_id"] not in agent.receipts or agent.receipts[frame["message_id"]]["accepted"] is False:
-                agent.receipts[frame["message_id"]] = {"accepted": True, "asked_again": True}
+            receipt = agent.receipts.get(frame["message_id"], {"accepted": False})
+            if not receipt["accepted"] and frame["message_id"] not in agent.asked_again:
+                agent.asked_again.add(frame["message_id"])
                 agent.send(frame)
                 return True
         return False

@@ -1,6 +1,7 @@
 """The words of a story, by language: actors and the kinds of audit rows. A kind without words is shown by its name.
 
-A row says what happened, not who did it: the actor stands before it where it is news. Chinese keeps the product's terms.
+A row says what happened, not who did it; the actor stands before it where it is news. Chinese keeps the product's own
+terms.
 """
 
 from __future__ import annotations

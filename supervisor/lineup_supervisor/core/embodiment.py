@@ -42,8 +42,8 @@ from lineup_supervisor.core.tables import WORKER, CallState, InstanceState, Work
 replace = msgspec.structs.replace
 _MARK = Mark()
 
-# Ends of a worker that say nothing against its code.
-_PEACEFUL = ("stopped", "runtime_restart")
+# Ends of a worker that say nothing against its code, beside those that were asked for (``WorkerState.STOPPING``).
+_PEACEFUL = ("runtime_restart",)
 # Ends that another start would only repeat.
 _HOPELESS = ("isolation_insufficient", "app_start_failed")
 
@@ -62,8 +62,9 @@ def wants_worker(ctx: Ctx, instance: Instance) -> bool:
     for question_key, _ in ctx.txn.scan(OPEN_INTERACTIONS, key):
         if ctx.need(INTERACTIONS, (question_key[1],)).source == "miniapp_tool":
             return True
-    on_screen = instance.state in (InstanceState.FOREGROUND, InstanceState.STARTING)
-    return on_screen and any(True for _ in ctx.txn.scan(OPEN_SURFACES, key))
+    if instance.state == InstanceState.STARTING and instance.kind != "system":
+        return True  # it takes its place on screen once its code has run
+    return instance.state == InstanceState.FOREGROUND and any(True for _ in ctx.txn.scan(OPEN_SURFACES, key))
 
 
 def reconcile(ctx: Ctx) -> None:

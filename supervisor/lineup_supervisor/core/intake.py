@@ -14,11 +14,20 @@ import msgspec
 
 from lineup_protocol import limits
 from lineup_protocol.errors import LineUpError
-from lineup_supervisor.core import calls, capabilities, instances, inventory, operations, outbox, routing
+from lineup_supervisor.core import (
+    calls,
+    capabilities,
+    instances,
+    interactions,
+    inventory,
+    operations,
+    outbox,
+    routing,
+)
 from lineup_supervisor.core.audit import audit, digest
 from lineup_supervisor.core.ctx import Ctx
 from lineup_supervisor.core.interaction_rules import check_request
-from lineup_supervisor.core.schema import CALLS, CONVERSATIONS, Call, Conversation
+from lineup_supervisor.core.schema import CALLS, CONVERSATIONS, Call, Conversation, Instance
 from lineup_supervisor.core.tables import CALL, CallState
 
 replace = msgspec.structs.replace
@@ -96,7 +105,7 @@ def _check(ctx: Ctx, call: Call) -> tuple[Call, inventory.Tool]:
     descriptor = tool.descriptor
     input_ = tool.input.validate(call.input, code="tool_input_invalid")
     if descriptor["handling"] == "interactive":
-        _check_question(call.tool_id, input_)
+        _check_question(ctx, call.tool_id, input_)
     call = replace(call, input=input_, app_scope=tool.app.app_scope)
     _check_state(ctx, call, tool, conversation)
     capabilities.permission_check(ctx, tool.app, tool.bundle.manifest, descriptor)
@@ -127,11 +136,12 @@ def _declared(ctx: Ctx, tool_id: str) -> inventory.Tool:
     return tool
 
 
-def _check_question(tool_id: str, input_: dict[str, Any]) -> None:
-    """What the schema subset cannot say of a question (unique ids, bounds that fit their type)."""
+def _check_question(ctx: Ctx, tool_id: str, input_: dict[str, Any]) -> None:
+    """What the schema subset cannot say of a question (unique ids, bounds that fit their type, a time to come)."""
     asked = {name: value for name, value in input_.items() if name not in ("expires_at", "presentation")}
     try:
         check_request({"kind": tool_id, **asked})
+        interactions.expiry(ctx, input_.get("expires_at"))
     except LineUpError as error:
         raise LineUpError("tool_input_invalid", error.message, detail=error.detail) from None
 
@@ -146,17 +156,18 @@ def _check_state(ctx: Ctx, call: Call, tool: inventory.Tool, conversation: Conve
         raise LineUpError(
             "app_instance_not_found", f"{call.app_scope} is not open in this conversation; call its launch tool first"
         )
+    _check_depth(conversation, descriptor, live)
     if live is None:
-        _check_depth(conversation, descriptor)
         return
     for other in calls.find(ctx.txn, call.call_id):
         if other.instance_id == live.instance_id and not CALL.is_final(other.status):
             raise LineUpError("call_id_conflict", f"another agent's call {call.call_id} is open in this MiniApp")
 
 
-def _check_depth(conversation: Conversation | None, descriptor: dict[str, Any]) -> None:
+def _check_depth(conversation: Conversation | None, descriptor: dict[str, Any], live: Instance | None) -> None:
     if (
         conversation is not None
+        and (live is None or live.instance_id not in conversation.focus)
         and routing.takes_screen(descriptor)
         and len(conversation.focus) >= limits.FOCUS_DEPTH_MAX
     ):

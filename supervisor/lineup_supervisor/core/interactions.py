@@ -105,7 +105,7 @@ def request_from_app(ctx: Ctx, instance: Instance, body: dict[str, Any]) -> dict
         made = ctx.get(REQUESTS, (instance.instance_id, f"ui:{key}"))
         if made is not None and made.digest == request_digest:
             return _receipt(ctx.need(INTERACTIONS, (made.ref,)))
-    expires_ms = _expiry(ctx, body.get("expires_at"))
+    expires_ms = expiry(ctx, body.get("expires_at"))
     pending = sum(1 for _ in ctx.txn.scan(OPEN_INTERACTIONS, (instance.instance_id,)))
     if pending >= limits.INTERACTIONS_PENDING_PER_INSTANCE_MAX:
         raise LineUpError("rate_limited", f"{pending} interactions of this instance are waiting for a person already")
@@ -140,13 +140,18 @@ def _parent_of(ctx: Ctx, instance: Instance, call_id: str | None) -> Call | None
     return call
 
 
-def _expiry(ctx: Ctx, text: str | None) -> int | None:
+def expiry(ctx: Ctx, text: str | None) -> int | None:
+    """``expires_at`` in milliseconds. Raises ``interaction_invalid`` for what is no time, or has passed."""
     if text is None:
         return None
-    expires_ms = from_rfc3339(text)
+    rule = "must lie in the future"
+    try:
+        expires_ms = from_rfc3339(text)
+    except ValueError:
+        expires_ms, rule = 0, "must be an RFC 3339 time in UTC, for example 2026-11-30T08:00:00Z"
     if expires_ms <= ctx.now.wall_ms:
-        detail = {"path": "/expires_at", "rule": "must lie in the future"}
-        raise LineUpError("interaction_invalid", "/expires_at: must lie in the future", detail=detail)
+        detail = {"path": "/expires_at", "rule": rule}
+        raise LineUpError("interaction_invalid", f"/expires_at: {rule}", detail=detail)
     return expires_ms
 
 
@@ -163,7 +168,7 @@ def ask_for_agent(ctx: Ctx, call: Call, chat: Instance) -> Interaction:
         source="agent_tool",
         parent=call,
         presentation=allowed_presentation(chat, presentation),
-        expires_ms=_expiry(ctx, expires_at),
+        expires_ms=expiry(ctx, expires_at),
     )
 
 

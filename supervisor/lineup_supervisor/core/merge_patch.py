@@ -52,16 +52,18 @@ def merge(target: Any, patch: Any) -> Any:
 
 def shape(value: Any) -> tuple[int, int]:
     """How many values and keys are in ``value``, itself included, and how many containers stand inside one another."""
-    nodes, deepest, stack = 0, 0, [(value, 1)]
-    while stack:
-        item, depth = stack.pop()
-        nodes += 1
-        if isinstance(item, dict):
-            nodes += len(item)
-        if isinstance(item, dict | list):
-            deepest = max(deepest, depth)
-            stack.extend((each, depth + 1) for each in (item.values() if isinstance(item, dict) else item))
-    return nodes, deepest
+    nodes, depth, level = 1, 0, [value] if isinstance(value, dict | list) else []
+    while level:
+        depth += 1
+        below: list[Any] = []
+        for container in level:
+            is_map = isinstance(container, dict)
+            nodes += 2 * len(container) if is_map else len(container)
+            for item in container.values() if is_map else container:
+                if isinstance(item, dict | list):
+                    below.append(item)
+        level = below
+    return nodes, depth
 
 
 def part_key(name: str) -> str:

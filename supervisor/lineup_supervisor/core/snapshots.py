@@ -17,6 +17,7 @@ from lineup_protocol.times import to_rfc3339
 from lineup_supervisor.core import quotas
 from lineup_supervisor.core.audit import audit, digest
 from lineup_supervisor.core.ctx import Ctx
+from lineup_supervisor.core.merge_patch import shape
 from lineup_supervisor.core.schema import BUNDLES, SNAPSHOTS, Instance, Snapshot
 from lineup_supervisor.core.tables import InstanceState
 from lineup_supervisor.core.txn import Txn
@@ -46,6 +47,7 @@ def save(ctx: Ctx, instance: Instance, body: dict[str, Any]) -> dict[str, Any]:
             f"the snapshot was made on revision {base}, the saved one is {revision}",
             detail={"revision": revision},
         )
+    _check_shape(body["state"])
     state = compile_schema(declared.get("state_schema") or {"type": "object"}).validate(
         body["state"], code="state_invalid"
     )
@@ -103,6 +105,17 @@ def public(snapshot: Snapshot) -> dict[str, Any]:
         "saved_at": to_rfc3339(snapshot.saved_ms),
         "read_only": snapshot.read_only,
     }
+
+
+def _check_shape(state: Any) -> None:
+    """It has to fit into every message that will carry it."""
+    nodes, depth = shape(state)
+    if nodes > limits.STATE_NODES_MAX:
+        detail = {"nodes": nodes, "nodes_max": limits.STATE_NODES_MAX}
+        raise LineUpError("state_too_large", f"the snapshot has {nodes} values and keys", detail=detail)
+    if depth > limits.SURFACE_DEPTH_MAX:
+        rule = f"must not be nested deeper than {limits.SURFACE_DEPTH_MAX}"
+        raise LineUpError("state_invalid", f"/: {rule}", detail={"path": "/", "rule": rule})
 
 
 def _declared(ctx: Ctx, instance: Instance) -> dict[str, Any]:

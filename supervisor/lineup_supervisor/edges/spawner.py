@@ -82,7 +82,7 @@ class Process:
         argv: list[str] = list(command.argv)
         try:
             if command.sandboxed:
-                info_read, info_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+                info_read, info_write = _info_pipe()
                 self._lifeline_read, self._lifeline_held = os.pipe2(os.O_CLOEXEC)
                 argv = with_descriptors(command.argv, info=info_write, lifeline=self._lifeline_read)
             child = subprocess.Popen(
@@ -320,6 +320,18 @@ def service_command(argv: tuple[str, ...], *, env: Mapping[str, str], cwd: str =
         return Command(argv, dict(env), sandboxed=False, cwd=cwd)
     boot = (os.path.realpath(sys.executable), "-I", "-S", "-c", _SERVICE_BOOT, str(os.getpid()))
     return Command(boot + argv, dict(env), sandboxed=False, cwd=cwd)
+
+
+def _info_pipe() -> tuple[int, int]:
+    """A pipe whose writing end can also read: should we die first, bubblewrap is not stopped by SIGPIPE half way."""
+    read, write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        return read, os.open(f"/proc/self/fd/{write}", os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        os.close(read)
+        raise
+    finally:
+        os.close(write)
 
 
 def _send(pidfd: int, number: int) -> None:

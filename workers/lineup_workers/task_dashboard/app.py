@@ -106,7 +106,7 @@ async def close_board(reason: str, sdk: SDK) -> None:
 
     for task in await change_board(sdk, cancel_all):
         if sdk.tools.get(task["call_id"]) is not None:
-            await report_end(task, sdk)
+            await sdk.tools.complete(task["call_id"], {"status": task["status"]})
     await close_when_done(sdk)
 
 

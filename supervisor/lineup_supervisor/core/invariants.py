@@ -1,0 +1,190 @@
+"""What must hold between the tables after every event. Reads only; for tests, the simulation and ``lineup doctor``.
+
+The rules elsewhere keep these; here they are stated once more, from the other side: every index against its rows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from lineup_supervisor.core.ctx import META_KEY
+from lineup_supervisor.core.outbox import OPERATOR
+from lineup_supervisor.core.schema import (
+    AGENT_LINKS,
+    AGENTS,
+    CALLS,
+    CALLS_BY_ID,
+    CONVERSATIONS,
+    FOCUSING,
+    INBOX,
+    INSTANCES,
+    INTERACTIONS,
+    INTERACTIONS_BY_CALL,
+    LIVE_INSTANCES,
+    META,
+    OPEN_CALLS,
+    OPEN_INTERACTIONS,
+    OPEN_SURFACES,
+    OPERATIONS,
+    OUTBOX_ITEMS,
+    START_QUEUE,
+    SURFACES,
+    TIMER_DUE,
+    TIMERS,
+    WANTED,
+    WORKERS,
+    Meta,
+)
+from lineup_supervisor.core.tables import (
+    CALL,
+    INTERACTION,
+    CallState,
+    InstanceState,
+    OperationState,
+    SurfaceState,
+    WorkerState,
+)
+from lineup_supervisor.core.txn import Txn
+
+
+def find_faults(txn: Txn) -> list[str]:
+    """One sentence for each rule that does not hold; empty if all do."""
+    return [words for rule in _RULES for words in rule(txn)]
+
+
+def _calls(txn: Txn) -> Iterator[str]:
+    """A call without a result is counted, listed and has somewhere to come from; one with a result is none of that."""
+    in_flight: Counter[str] = Counter()
+    for key, call in txn.scan(CALLS):
+        listed = call.instance_id is not None and txn.get(OPEN_CALLS, (call.instance_id, *key)) is not None
+        final = CALL.is_final(call.status)
+        in_flight[call.agent_id] += not final
+        if final == listed and call.instance_id is not None:
+            yield f"call {key} is {call.status} and {'' if listed else 'not '}listed as open"
+        if call.status in (CallState.RECEIVED, CallState.ROUTING, CallState.SUBMITTED):
+            yield f"call {key} rests in {call.status}"
+        if final and (call.result is None) == (call.error is None):
+            yield f"call {key} is {call.status} with result {call.result} and error {call.error}"
+        if txn.get(CALLS_BY_ID, (call.call_id, call.agent_id)) is None:
+            yield f"call {key} is not in CALLS_BY_ID"
+        if call.status == CallState.WAITING and call.interaction_id is None:
+            item = txn.get(INBOX, (call.instance_id or "-", call.inbox_seq))
+            if item is None or item.call_id != call.call_id:
+                yield f"call {key} waits for delivery {call.inbox_seq}, which is not there"
+    for key, agent in txn.scan(AGENTS):
+        if agent.in_flight != in_flight[str(key[0])]:
+            yield f"agent {key[0]} has {in_flight[str(key[0])]} open calls and counts {agent.in_flight}"
+
+
+def _agents(txn: Txn) -> Iterator[str]:
+    for key, agent in txn.scan(AGENTS):
+        if not agent.acked_seq <= agent.sent_seq <= agent.max_sent_seq < agent.next_seq:
+            yield f"agent {key[0]}: cursors {agent.acked_seq} {agent.sent_seq} {agent.max_sent_seq} {agent.next_seq}"
+        seqs = [int(item[1]) for item, _ in txn.scan(OUTBOX_ITEMS, key)]
+        if seqs != list(range(agent.acked_seq + 1, agent.next_seq)) and agent.agent_id != OPERATOR:
+            yield f"agent {key[0]}: the outbox holds {seqs} between {agent.acked_seq} and {agent.next_seq}"
+        if agent.link_id is not None:
+            link = txn.get(AGENT_LINKS, (agent.link_id,))
+            if link is None or link.agent_id != agent.agent_id:
+                yield f"agent {key[0]} is on link {agent.link_id}, which is not its own"
+
+
+def _instances(txn: Txn) -> Iterator[str]:
+    for key, instance in txn.scan(INSTANCES):
+        live = txn.get(LIVE_INSTANCES, (instance.conversation_id, instance.app_scope, instance.instance_id)) is not None
+        if live == (instance.state == InstanceState.CLOSED):
+            yield f"instance {key[0]} is {instance.state} and {'' if live else 'not '}listed as live"
+        if instance.state == InstanceState.CLOSED:
+            for table in (INBOX, OPEN_CALLS, OPEN_INTERACTIONS, OPEN_SURFACES, WANTED):
+                if any(True for _ in txn.scan(table, key)):
+                    yield f"instance {key[0]} is closed and has rows in {table.name}"
+    for conversation_key, conversation in txn.scan(CONVERSATIONS):
+        for instance_id in conversation.focus:
+            found = txn.get(INSTANCES, (instance_id,))
+            if found is None or found.state == InstanceState.CLOSED:
+                yield f"conversation {conversation_key[0]} has {instance_id} in its focus, which does not live"
+        if conversation.chat_instance_id and conversation.chat_instance_id not in conversation.focus:
+            yield f"conversation {conversation_key[0]} stands on no Interact"
+
+
+def _workers(txn: Txn) -> Iterator[str]:
+    meta = txn.get(META, META_KEY) or Meta()
+    workers = [worker for _, worker in txn.scan(WORKERS)]
+    starting = sum(worker.state == WorkerState.STARTING for worker in workers)
+    if (meta.workers_live, meta.workers_starting) != (len(workers), starting):
+        yield f"{len(workers)} workers, {starting} starting, counted {meta.workers_live} and {meta.workers_starting}"
+    for key, wish in txn.scan(WANTED):
+        queued = [k for k, _ in txn.scan(START_QUEUE) if k[1] == key[0]]
+        if [k[0] for k in queued] != ([] if wish.queued_ms is None else [wish.queued_ms]):
+            yield f"{key[0]} is wanted with place {wish.queued_ms} and queued at {queued}"
+        if wish.queued_ms is None and txn.get(WORKERS, key) is None and not _restarts(txn, str(key[0])):
+            yield f"{key[0]} wants a worker and nothing will start one"
+    for key, _ in txn.scan(START_QUEUE):
+        if txn.get(WANTED, (key[1],)) is None:
+            yield f"{key[1]} is in the start queue and not wanted"
+        if txn.get(WORKERS, (key[1],)) is not None:
+            yield f"{key[1]} is in the start queue and has a worker"
+    for key, _ in txn.scan(INBOX):
+        if txn.get(WANTED, (key[0],)) is None:
+            yield f"{key[0]} has a delivery waiting and is not wanted"
+
+
+def _restarts(txn: Txn, instance_id: str) -> bool:
+    return txn.get(TIMER_DUE, ("restart", instance_id)) is not None
+
+
+def _interactions(txn: Txn) -> Iterator[str]:
+    for key, row in txn.scan(INTERACTIONS):
+        listed = txn.get(OPEN_INTERACTIONS, (row.instance_id, row.interaction_id)) is not None
+        if listed == INTERACTION.is_final(row.status):
+            yield f"interaction {key[0]} is {row.status} and {'' if listed else 'not '}listed as open"
+        if row.parent_agent_id is None or row.parent_call_id is None:
+            continue
+        waits = txn.get(INTERACTIONS_BY_CALL, (row.parent_agent_id, row.parent_call_id, row.interaction_id)) is not None
+        if waits != (row.status in ("pending", "presented")):
+            yield f"interaction {key[0]} is {row.status} and {'' if waits else 'not '}in the way of its call's timeout"
+    asked: Counter[tuple[str, str]] = Counter()
+    for by_call, _ in txn.scan(INTERACTIONS_BY_CALL):
+        asked[str(by_call[0]), str(by_call[1])] += 1
+    for call_key, call in txn.scan(CALLS):
+        if not CALL.is_final(call.status) and call.questions != asked[call.agent_id, call.call_id]:
+            yield f"call {call_key} has {asked[call.agent_id, call.call_id]} questions and counts {call.questions}"
+        clock = txn.get(TIMER_DUE, ("call", *call_key)) is not None
+        ticks = not CALL.is_final(call.status) and call.timeout_ms is not None and call.questions == 0
+        if clock != ticks:
+            yield f"call {call_key} is {call.status}, questions {call.questions}, and its clock {'runs' if clock else 'stands'}"
+
+
+def _operations(txn: Txn) -> Iterator[str]:
+    seen: Counter[tuple[str, str]] = Counter()
+    for key, row in txn.scan(OPERATIONS):
+        focusing = row.state == OperationState.FOCUSING
+        indexed = txn.get(FOCUSING, (row.conversation_id, row.app_scope, row.operation_id)) is not None
+        armed = txn.get(TIMER_DUE, ("operation", row.operation_id)) is not None
+        if not focusing == indexed == armed:
+            yield f"operation {key[0]} is {row.state}, indexed {indexed}, armed {armed}"
+        seen[row.conversation_id, row.app_scope] += focusing
+        call = txn.get(CALLS, (row.source_agent_id, row.source_call_id))
+        if call is None or CALL.is_final(call.status) == focusing:
+            yield f"operation {key[0]} is {row.state} and its call {call.status if call else 'missing'}"
+    for where, count in seen.items():
+        if count > 1:
+            yield f"{where} has {count} focusing operations"
+
+
+def _surfaces(txn: Txn) -> Iterator[str]:
+    for key, row in txn.scan(SURFACES):
+        listed = txn.get(OPEN_SURFACES, (row.instance_id, row.surface_id)) is not None
+        if listed != (row.state == SurfaceState.OPEN):
+            yield f"surface {key[0]} is {row.state} and {'' if listed else 'not '}listed as open"
+
+
+def _timers(txn: Txn) -> Iterator[str]:
+    armed = {key[2:]: (key[0], key[1]) for key, _ in txn.scan(TIMERS)}
+    found = {key: (row.clock, row.due_ms) for key, row in txn.scan(TIMER_DUE)}
+    if armed != found:
+        yield f"the timers differ from their index: {sorted(map(str, armed.items() ^ found.items()))[:4]}"
+
+
+_RULES = (_calls, _agents, _instances, _workers, _interactions, _operations, _surfaces, _timers)

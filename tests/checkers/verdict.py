@@ -1,0 +1,28 @@
+"""All checkers over one history."""
+
+from __future__ import annotations
+
+from checkers import agents, audit, causes, operations, people, remains, workers
+from checkers.history import Fault, History
+
+CHECKERS = (
+    agents.check_outbox,
+    agents.check_results,
+    agents.check_receipts,
+    causes.check_causes,
+    workers.check_inbox,
+    workers.check_claims,
+    workers.check_scope,
+    people.check_answers,
+    people.check_actions,
+    people.check_focus,
+    operations.check_operations,
+    audit.check_chain,
+    audit.check_refusals,
+    remains.check_rest,
+)
+
+
+def judge(history: History) -> list[Fault]:
+    """Every broken promise, in the order of the checkers."""
+    return [fault for check in CHECKERS for fault in check(history)]

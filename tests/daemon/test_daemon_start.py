@@ -1,0 +1,232 @@
+"""Starting and not starting: what is wrong is one sentence with exit code 1, and nothing was changed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import lmdb
+import pytest
+
+from lineup_supervisor.core.schema import SCHEMA_VERSION, TABLES
+from lineup_supervisor.edges.store import Store
+
+
+def tree(root: Path) -> dict[str, Any]:
+    """Every file of a home but for what a locked store and a log may change."""
+    names = {path.relative_to(root): path for path in sorted(root.rglob("*"))}
+    passing = ("lock.mdb", "lineup.lock", "runtime.log", "isolation.json", "agent.token")
+    return {
+        str(name): path.read_bytes() if path.is_file() else None
+        for name, path in names.items()
+        if path.name not in passing
+    }
+
+
+def fails(daemon: Any, *options: str, **environment: str) -> str:
+    """It does not start; the one sentence that says why."""
+    daemon.begin(*options, **environment)
+    code, out, err = daemon.ended()
+    assert (code, out) == (1, ""), err
+    assert err.startswith("lineup: ")
+    assert err.count("\n") == 1
+    assert "Traceback" not in err
+    return str(err)
+
+
+def test_ready_is_said_when_it_is_true(daemon: Any) -> None:
+    facts = daemon.start()
+    assert set(facts) == {"pid", "boot_id", "agent_url", "workspace_url", "version", "protocol", "isolation"}
+    assert facts["protocol"] == 1
+    assert stat.S_IMODE(daemon.runtime_json.stat().st_mode) == 0o600
+    assert stat.S_IMODE((daemon.home / "run").stat().st_mode) == 0o700
+    assert stat.S_IMODE((daemon.home / "run" / "host.sock").stat().st_mode) == 0o700
+    status = daemon.peer().query("status")
+    assert status["pid"] == facts["pid"]
+    assert status["store"]["bytes"] > 0
+    assert status["memory_bytes"] < 80 << 20
+    assert {app["app_scope"] for app in status["apps"]} >= {"chat", "task-dashboard"}
+    code, out, err = daemon.stop()
+    assert (code, err) == (0, "")
+    assert out.startswith("ready: ")
+    left = {path.name for path in (daemon.home / "run").iterdir()}
+    assert left <= {"agent.token", "isolation.json"}
+
+
+def test_systemd_hears_of_it(daemon: Any, tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
+        listener.bind(str(tmp_path / "notify"))
+        listener.settimeout(10)
+        daemon.start("--no-web", NOTIFY_SOCKET=str(tmp_path / "notify"))
+        assert listener.recv(100).startswith(b"READY=1")
+        daemon.signal(signal.SIGTERM)
+        assert listener.recv(100) == b"STOPPING=1"
+        assert daemon.ended()[0] == 0
+
+
+def test_a_second_daemon_is_refused_and_the_first_lives(daemon: Any) -> None:
+    first = daemon.start()
+    second = subprocess.run(
+        [sys.executable, "-m", "lineup_supervisor", "run", "--home", str(daemon.home), "--no-web"],
+        capture_output=True,
+        text=True,
+    )
+    assert second.returncode == 1
+    assert second.stderr.startswith("lineup: store_locked: ")
+    assert str(first["pid"]) in second.stderr
+    assert json.loads(daemon.runtime_json.read_text()) == first
+    assert daemon.peer().query("status")["pid"] == first["pid"]
+
+
+def test_what_a_killed_one_left_does_not_matter(daemon: Any) -> None:
+    first = daemon.start()
+    daemon.kill()
+    assert daemon.runtime_json.exists()
+    assert (daemon.home / "run" / "host.sock").exists()
+    second = daemon.start()
+    assert second["boot_id"] != first["boot_id"]
+    assert daemon.stop()[0] == 0
+
+
+def test_a_port_that_is_taken(daemon: Any) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        assert f"port {port} is in use" in fails(daemon, "--port", str(port))
+    assert tree(daemon.home) == dict.fromkeys(["apps", "artifacts", "data", "logs", "run"])
+
+
+def test_settings_that_are_wrong(daemon: Any) -> None:
+    daemon.home.mkdir(mode=0o700)
+    (daemon.home / "config.toml").write_text("[web]\nport = 99999\n")
+    assert "config.toml, line 2," in fails(daemon, "--no-web")
+
+
+def test_a_home_that_cannot_be_used(daemon: Any) -> None:
+    daemon.home = Path("/proc/lineup-home")
+    assert "home_unusable" in fails(daemon, "--no-web")
+
+
+def test_a_store_of_a_newer_version(daemon: Any) -> None:
+    (daemon.home / "data").mkdir(parents=True, mode=0o700)
+    daemon.home.chmod(0o700)
+    Store.open(daemon.home / "data", TABLES, schema_version=SCHEMA_VERSION + 1).close()
+    before = tree(daemon.home)
+    assert "store_newer" in fails(daemon, "--no-web")
+    after = tree(daemon.home)
+    assert {name: after[name] for name in before} == before
+
+
+@pytest.mark.parametrize("damage", ["empty", "half", "foreign"])
+def test_a_damaged_store(daemon: Any, damage: str) -> None:
+    daemon.start()
+    assert daemon.stop()[0] == 0
+    path = daemon.home / "data" / "data.mdb"
+    if damage == "empty":
+        os.truncate(path, 0)
+    elif damage == "half":
+        os.truncate(path, 40_000)
+    else:
+        path.unlink()
+        env = lmdb.open(str(path), subdir=False, lock=False)
+        with env.begin(write=True) as txn:
+            txn.put(b"somebody", b"else")
+        env.close()
+    before = path.read_bytes()
+    assert "store_damaged" in fails(daemon, "--no-web")
+    assert path.read_bytes() == before
+
+
+def test_a_full_disk(daemon: Any, tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("mounting a tmpfs needs root")
+    tmp_path.joinpath("small").mkdir()
+    daemon.home = tmp_path / "small"
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(daemon.home)]).returncode:
+        pytest.skip("no tmpfs can be mounted here")
+    try:
+        daemon.home.chmod(0o700)
+        (daemon.home / "ballast").write_bytes(bytes(48 << 10))
+        assert "storage_full" in fails(daemon, "--no-web")
+        assert not (daemon.home / "data" / "data.mdb").exists()
+    finally:
+        subprocess.run(["umount", "-l", str(daemon.home)], check=True)
+
+
+def test_the_command_line_says_what_it_does_not_understand(daemon: Any) -> None:
+    for options in (["--port", "x"], ["--port", "70000"], ["--frobnicate"]):
+        daemon.begin(*options)
+        code, _, err = daemon.ended()
+        assert code == 2
+        assert "Traceback" not in err
+
+
+# --- backup and restore
+
+
+def job(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "lineup_supervisor", *arguments], capture_output=True, text=True)
+
+
+def test_a_hot_backup_restores_into_an_empty_home(daemon: Any, tmp_path: Path) -> None:
+    daemon.start()
+    peer = daemon.peer()
+    detail = peer.action("runtime.backup", path=str(tmp_path / "b.tar"))["detail"]
+    assert detail["bytes"] == (tmp_path / "b.tar").stat().st_size
+    assert stat.S_IMODE((tmp_path / "b.tar").stat().st_mode) == 0o600
+    again = peer.action("runtime.backup", path=str(tmp_path / "b.tar"))
+    assert (again["accepted"], again["code"]) == (False, "conflict")
+    assert peer.action("runtime.backup", path="relative")["code"] == "message_invalid"
+    assert daemon.stop()[0] == 0
+    assert job("backup", str(tmp_path / "c.tar"), "--home", str(daemon.home)).returncode == 0
+
+    for name in ("b.tar", "c.tar"):
+        other = tmp_path / f"restored-{name[0]}"
+        done = job("restore", str(tmp_path / name), "--home", str(other))
+        assert done.returncode == 0, done.stderr
+        assert (other / "data" / "data.mdb").exists()
+        assert {path.name for path in (other / "apps").iterdir()} == {
+            path.name for path in (daemon.home / "apps").iterdir()
+        }
+        refused = job("restore", str(tmp_path / name), "--home", str(other))
+        assert refused.returncode == 1
+        assert "is not empty" in refused.stderr
+        daemon.home = other
+        daemon.start()
+        assert daemon.peer().query("status")["apps"]
+        assert daemon.stop()[0] == 0
+    assert not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.parametrize("kind", ["text", "cut", "foreign", "climbing"])
+def test_what_is_no_backup_leaves_nothing_behind(daemon: Any, tmp_path: Path, kind: str) -> None:
+    import io
+    import tarfile
+
+    file = tmp_path / "b.tar"
+    daemon.start()
+    assert daemon.peer().action("runtime.backup", path=str(file))["accepted"]
+    assert daemon.stop()[0] == 0
+    if kind == "text":
+        file.write_text("hello")
+    elif kind == "cut":
+        os.truncate(file, 30_000)
+    else:
+        with tarfile.open(file, "w") as tar:
+            member = tarfile.TarInfo("../evil" if kind == "climbing" else "x")
+            member.size = 1
+            tar.addfile(member, io.BytesIO(b"x"))
+    other = tmp_path / "restored"
+    done = job("restore", str(file), "--home", str(other))
+    assert done.returncode == 1
+    assert done.stderr.startswith("lineup: store_damaged")
+    assert not other.exists()
+    assert not (tmp_path / "evil").exists()
