@@ -1,4 +1,4 @@
-"""Fills a home's store with finished and open calls, by running the real core over the real store with a scripted worker."""
+"""Fills a home's store with finished and open calls: the real core over the real store with a scripted worker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a user would take instead for durable calls: huey on SQLite with fsync, one consumer thread, 64 calls in flight."""
+"""What a user would take instead for durable calls: huey on SQLite with fsync, one consumer thread."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 CONSUMER_POLL_S = 0.002
 CALLER_POLL_S = 0.001
+CONSUMER_OPTIONS = ["-w", "1", "-k", "thread", "-d", str(CONSUMER_POLL_S), "-m", str(CONSUMER_POLL_S), "-s", "1", "-q"]
 
 if os.environ.get("BENCH_HUEY_FILE"):
     from huey import SqliteHuey
@@ -28,14 +29,17 @@ def calls_per_s(calls: int = 1500, in_flight: int = 64) -> float:
     with tempfile.TemporaryDirectory(dir=Path.home()) as folder:
         env = {**os.environ, "BENCH_HUEY_FILE": f"{folder}/huey.db", "PYTHONPATH": str(HERE)}
         consumer = subprocess.Popen(
-            [sys.executable, "-m", "huey.bin.huey_consumer", "huey_peer.H", "-w", "1", "-k", "thread"]
-            + ["-d", str(CONSUMER_POLL_S), "-m", str(CONSUMER_POLL_S), "-s", "1", "-q"],
+            [sys.executable, "-m", "huey.bin.huey_consumer", "huey_peer.H", *CONSUMER_OPTIONS],
             env=env,
             cwd=HERE,
         )
         try:
-            caller = [sys.executable, str(HERE / "huey_peer.py"), str(calls), str(in_flight)]
-            return float(subprocess.run(caller, env=env, check=True, capture_output=True, text=True).stdout)
+            # Imported by name on both sides: huey finds a task by its module.
+            drive = f"import huey_peer; print(huey_peer.drive({calls}, {in_flight}))"
+            caller = [sys.executable, "-c", drive]
+            return float(
+                subprocess.run(caller, env=env, cwd=HERE, check=True, stdout=subprocess.PIPE, text=True).stdout
+            )
         finally:
             consumer.terminate()
             consumer.wait(10)
@@ -49,7 +53,7 @@ def _result(pending: object) -> None:
         time.sleep(CALLER_POLL_S)
 
 
-def _drive(calls: int, in_flight: int) -> float:
+def drive(calls: int, in_flight: int) -> float:
     _result(echo(1))
     window: list[object] = []
     begin = time.perf_counter()
@@ -60,7 +64,3 @@ def _drive(calls: int, in_flight: int) -> float:
     for pending in window:
         _result(pending)
     return calls / (time.perf_counter() - begin)
-
-
-if __name__ == "__main__":
-    print(_drive(int(sys.argv[1]), int(sys.argv[2])))

@@ -69,6 +69,7 @@ class Agent:
         self._socket = socket
         self._results: dict[str, asyncio.Future[dict[str, Any]]] = {}
         self.revision = ""
+        self.ready = asyncio.Event()
         self._seq = 0
         self._unacked = 0
 
@@ -84,6 +85,7 @@ class Agent:
             kind = frame["type"].removeprefix("lineup.v1.")
             if kind == "client.inventory":
                 self.revision = frame["payload"]["revision"]
+                self.ready.set()
             if "seq" in frame:
                 self._seq = frame["seq"]
                 self._unacked += 1
@@ -111,8 +113,7 @@ async def agent(facts: dict[str, Any], at: Path, agent_id: str = "bench") -> Asy
         me = Agent(socket)
         reader = asyncio.create_task(me.read())
         await me.send("hello", {"agent_id": agent_id, "protocol": 1})
-        while not me.revision:
-            await asyncio.sleep(0.005)
+        await asyncio.wait_for(me.ready.wait(), 10)
         try:
             yield me
         finally:

@@ -35,20 +35,29 @@ def until(what: Callable[[], Any], within_s: float = 10.0, why: str = "") -> Any
 class Peer:
     """One command line on the host link."""
 
-    def __init__(self, home: Path, role: str = "cli", pid: int | None = None) -> None:
+    def __init__(
+        self, home: Path, role: str = "cli", pid: int | None = None, alive: Callable[[], bool] = lambda: True
+    ) -> None:
+        self.alive = alive
         self.context: zmq.Context[Any] = zmq.Context()
         self.socket = self.context.socket(zmq.DEALER)
         self.socket.setsockopt(zmq.LINGER, 0)
         self.socket.connect(f"ipc://{home / 'run' / 'host.sock'}")
         self.others: list[tuple[str, dict[str, Any]]] = []
         self.send("host.hello", {"protocols": [1], "role": role, "pid": pid or os.getpid()})
-        self.welcome = self.receive()
+        try:
+            self.welcome = self.receive()
+        except BaseException:
+            self.close()
+            raise
 
     def send(self, type_: str, body: dict[str, Any], message_id: str | None = None) -> None:
         self.socket.send(encode_message(type_, body, link="host", message_id=message_id))
 
     def receive(self, within_s: float = 10.0) -> tuple[str, dict[str, Any]]:
-        assert self.socket.poll(int(within_s * 1000)), "no message came"
+        until(lambda: self.socket.poll(50) or not self.alive(), within_s, "a message")
+        if not self.socket.poll(0):
+            raise ConnectionError("the daemon is gone")
         type_, _, body = decode_message(self.socket.recv(), "host", from_runtime=True)
         return type_, body
 
@@ -87,7 +96,17 @@ class Daemon:
 
     def begin(self, *options: str, **environment: str) -> subprocess.Popen[str]:
         self.process = subprocess.Popen(
-            [sys.executable, "-X", "faulthandler", "-m", "lineup_supervisor", "run", "--home", str(self.home), *options],
+            [
+                sys.executable,
+                "-X",
+                "faulthandler",
+                "-m",
+                "lineup_supervisor",
+                "run",
+                "--home",
+                str(self.home),
+                *options,
+            ],
             env={**os.environ, **environment},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -130,8 +149,14 @@ class Daemon:
         return [each for each in self.family if each.is_running() and each.status() != psutil.STATUS_ZOMBIE]
 
     def peer(self, **options: Any) -> Peer:
-        self.peers.append(Peer(self.home, **options))
+        self.peers.append(
+            Peer(self.home, alive=lambda: self.process is not None and self.process.poll() is None, **options)
+        )
         return self.peers[-1]
+
+    @staticmethod
+    def until(what: Callable[[], Any], within_s: float = 10.0, why: str = "") -> Any:
+        return until(what, within_s, why)
 
     def signal(self, signum: signal.Signals) -> None:
         assert self.process is not None

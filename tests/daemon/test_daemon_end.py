@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -13,11 +14,9 @@ from typing import Any
 import psutil
 import pytest
 
+from lineup_supervisor.core.schema import SCHEMA_VERSION, TABLES
 from lineup_supervisor.crash_points import CRASH_POINTS, arm
 from lineup_supervisor.edges.store import Store
-from lineup_supervisor.core.schema import SCHEMA_VERSION, TABLES
-
-from tests.daemon.conftest import until
 
 
 def call(peer: Any, call_id: str) -> dict[str, Any]:
@@ -59,7 +58,7 @@ def test_with_a_worker_it_ends_within_the_grace_and_leaves_nobody(daemon: Any) -
     daemon.start()
     peer = daemon.peer()
     assert call(peer, "k1")["accepted"]
-    pid = until(lambda: worker_pid(peer), 15)
+    pid = daemon.until(lambda: worker_pid(peer), 15)
     daemon.remember_family()
     assert psutil.pid_exists(pid)
     assert peer.action("runtime.stop")["accepted"]
@@ -73,12 +72,12 @@ def test_a_second_signal_does_not_wait_for_a_worker_that_will_not_end(daemon: An
     daemon.start()
     peer = daemon.peer()
     assert call(peer, "k1")["accepted"]
-    until(lambda: running(peer, "k1"), 15)
+    daemon.until(lambda: running(peer, "k1"), 15)
     psutil.Process(worker_pid(peer)).suspend()
     daemon.remember_family()
     began = time.monotonic()
     daemon.signal(signal.SIGINT)
-    until(lambda: not daemon.runtime_json.exists())
+    daemon.until(lambda: not daemon.runtime_json.exists())
     daemon.signal(signal.SIGINT)
     assert daemon.ended()[0] == 0
     assert time.monotonic() - began < 2.0
@@ -91,7 +90,7 @@ def test_a_hangup_and_a_closed_terminal_stop_nothing(daemon: Any) -> None:
     daemon.process.stdout.close()
     daemon.process.stderr.close()
     assert daemon.peer().query("status")["pid"] == daemon.process.pid
-    until(lambda: any(line["event"] == "SIGHUP ignored" for line in daemon.log()))
+    daemon.until(lambda: any(line["event"] == "SIGHUP ignored" for line in daemon.log()))
     daemon.signal(signal.SIGTERM)
     assert daemon.process.wait(10) == 0
 
@@ -100,7 +99,7 @@ def test_killed_it_takes_every_process_along_and_the_call_survives(daemon: Any) 
     daemon.start("--port", "0")
     peer = daemon.peer()
     assert call(peer, "k1")["accepted"]
-    until(lambda: running(peer, "k1"), 15)
+    daemon.until(lambda: running(peer, "k1"), 15)
     assert len(daemon.remember_family()) >= 2
     daemon.kill()
     daemon.start()
@@ -114,13 +113,13 @@ def test_a_killed_worker_comes_back_and_a_hung_one_is_replaced(daemon: Any) -> N
     daemon.start()
     peer = daemon.peer()
     assert call(peer, "k1")["accepted"]
-    until(lambda: running(peer, "k1"), 15)
+    daemon.until(lambda: running(peer, "k1"), 15)
     first = worker_pid(peer)
     os.kill(first, signal.SIGKILL)
-    second = until(lambda: (pid := worker_pid(peer)) != first and pid, 15)
-    until(lambda: running(peer, "k1"), 15)
+    second = daemon.until(lambda: (pid := worker_pid(peer)) != first and pid, 15)
+    daemon.until(lambda: running(peer, "k1"), 15)
     os.kill(second, signal.SIGSTOP)
-    until(lambda: (pid := worker_pid(peer)) not in (None, second), 15)
+    daemon.until(lambda: (pid := worker_pid(peer)) not in (None, second), 15)
     reasons = [line["reason"] for line in daemon.log() if line["event"] == "worker ended"]
     assert reasons[0] in ("killed", "gate")
     assert reasons[1] == "hung"
@@ -131,8 +130,8 @@ def test_a_dead_hostshell_comes_back_at_the_same_port(daemon: Any) -> None:
     peer = daemon.peer()
     (service,) = peer.query("status")["services"]
     os.kill(service["pid"], signal.SIGKILL)
-    until(lambda: peer.query("status")["services"][0]["restarts"] == 1, 15)
-    until(lambda: sum(line["event"] == "host is listening" for line in daemon.log()) == 2, 15)
+    daemon.until(lambda: peer.query("status")["services"][0]["restarts"] == 1, 15)
+    daemon.until(lambda: sum(line["event"] == "host is listening" for line in daemon.log()) == 2, 15)
     assert json.loads(daemon.runtime_json.read_text())["agent_url"] == facts["agent_url"]
     assert daemon.stop()[0] == 0
 
@@ -149,34 +148,24 @@ def test_killed_at_any_point_the_next_run_goes_on(daemon: Any, point: str) -> No
         assert code == 0, err  # nothing here sends to an agent or keeps a blob
         return
     assert code == -signal.SIGKILL, err
-    until(lambda: not daemon.survivors(), 2.0)
+    daemon.until(lambda: not daemon.survivors(), 2.0)
     daemon.start()
     peer = daemon.peer()
     assert call(peer, "k1")["accepted"]  # the same action again: the same call
-    until(lambda: running(peer, "k1"), 20)
+    daemon.until(lambda: running(peer, "k1"), 20)
     assert len([c for c in peer.query("calls")["calls"] if c["call_id"] == "k1"]) == 1
     assert daemon.stop()[0] == 0
     Store.open(daemon.home / "data", TABLES, schema_version=SCHEMA_VERSION).close()
 
 
 def drive(daemon: Any) -> None:
-    """One call until it runs, then a clean end; stops wherever the daemon does."""
-    script = (
-        "import sys; from pathlib import Path; from tests.daemon.conftest import Peer; "
-        "from tests.daemon.test_daemon_end import call, running, until; peer = Peer(Path(sys.argv[1])); "
-        "assert call(peer, 'k1')['accepted']; until(lambda: running(peer, 'k1'), 15)"
-    )
-    until(lambda: (daemon.home / "run" / "host.sock").exists() or daemon.process.poll() is not None, 20)
-    client = subprocess.Popen(
-        [sys.executable, "-c", script, str(daemon.home)], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
-    )
-    try:
-        until(lambda: client.poll() is not None or daemon.process.poll() is not None, 30)
-        if daemon.process.poll() is None:
-            daemon.remember_family()
-    finally:
-        client.kill()
-        client.wait()
+    """One call until it runs; stops wherever the daemon does."""
+    daemon.until(lambda: (daemon.home / "run" / "host.sock").exists() or daemon.process.poll() is not None, 20)
+    with contextlib.suppress(ConnectionError, psutil.NoSuchProcess):
+        peer = daemon.peer()
+        assert call(peer, "k1")["accepted"]
+        daemon.until(lambda: running(peer, "k1"), 15)
+        daemon.remember_family()
 
 
 def test_a_point_that_does_not_exist_is_refused() -> None:
@@ -238,4 +227,4 @@ def test_links_of_a_peer_that_is_gone_are_closed(daemon: Any) -> None:
     looker = daemon.peer()
     assert [agent["connected"] for agent in looker.query("status")["agents"] if agent["agent_id"] == "a1"] == [True]
     carrier.communicate(b"\n")
-    until(lambda: not any(agent["connected"] for agent in looker.query("status")["agents"]), 10)
+    daemon.until(lambda: not any(agent["connected"] for agent in looker.query("status")["agents"]), 10)

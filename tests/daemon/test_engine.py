@@ -58,9 +58,7 @@ def query(name: str) -> ev.HostQuery:
 
 
 def action(name: str) -> ev.HostAction:
-    return ev.HostAction(
-        event_id=name, reply_to=f"to-{name}", action_id=name, actor="person", name="x", args={}
-    )
+    return ev.HostAction(event_id=name, reply_to=f"to-{name}", action_id=name, actor="person", name="x", args={})
 
 
 def agent(name: str, frame: Any) -> ev.AgentFrame:

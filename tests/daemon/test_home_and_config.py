@@ -35,7 +35,9 @@ def test_a_home_is_made_for_the_owner_alone_under_any_umask(tmp_path: Path) -> N
         home = open_home(tmp_path / "deep" / "home")
     finally:
         os.umask(before)
-    assert [mode(path) for path in (home.root, home.data, home.artifacts, home.apps, home.logs, home.run)] == ["0o700"] * 6
+    assert [mode(path) for path in (home.root, home.data, home.artifacts, home.apps, home.logs, home.run)] == [
+        "0o700"
+    ] * 6
     open_home(home.root)
 
 
@@ -167,7 +169,9 @@ def test_no_file_and_an_empty_one_mean_the_defaults(tmp_path: Path) -> None:
 
 
 def test_settings_are_taken_over(tmp_path: Path) -> None:
-    text = '[web]\nport = 0\n[workers]\nheartbeat_ms = 500\nmax = 3\n[log]\nlevel = "debug"\n[isolation]\nminimum = "S2"\n'
+    text = (
+        '[web]\nport = 0\n[workers]\nheartbeat_ms = 500\nmax = 3\n[log]\nlevel = "debug"\n[isolation]\nminimum = "S2"\n'
+    )
     found = read_config(config(tmp_path, text))
     assert (found.web_port, found.workers_heartbeat_ms, found.log_level) == (0, 500, "debug")
     assert found.isolation_minimum == "S2"

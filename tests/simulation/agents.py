@@ -100,6 +100,7 @@ class SimAgent:
 
     def cut(self, link: Link) -> None:
         """The connection is gone: what was under way in either direction is lost, but for what had arrived already."""
+        self.acked = 0  # what was acknowledged on it may never have arrived
         if link in self.links:
             self.links.remove(link)
             self.note("cut", None, link.link_id)

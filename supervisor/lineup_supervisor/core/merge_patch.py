@@ -57,11 +57,9 @@ def shape(value: Any) -> tuple[int, int]:
         depth += 1
         below: list[Any] = []
         for container in level:
-            is_map = isinstance(container, dict)
-            nodes += 2 * len(container) if is_map else len(container)
-            for item in container.values() if is_map else container:
-                if isinstance(item, dict | list):
-                    below.append(item)
+            items = container.values() if isinstance(container, dict) else container
+            nodes += len(items) if items is container else 2 * len(items)
+            below.extend(item for item in items if isinstance(item, dict | list))
         level = below
     return nodes, depth
 
@@ -189,19 +187,29 @@ class Change:
 
     def _place(self, key: Key, name: str, value: Any) -> SurfacePart:
         """Plan the rows of a new value; returns the first of them."""
-        part = SurfacePart(name=name, value=value, bytes=len(canonical_json(value)), nodes=shape(value)[0])
         level = len(key) - 1
-        must_split = level == 0 or (part.bytes > limits.SURFACE_PART_BYTES and level < limits.SURFACE_PART_LEVELS_MAX)
-        too_deep_to_split = isinstance(value, dict) and level >= limits.SURFACE_PART_LEVELS_MAX
-        if too_deep_to_split and part.nodes > limits.MAP_LENGTH_MAX:
+        if level == 0:
+            return self._split(key, name, value)
+        size = len(canonical_json(value))
+        if isinstance(value, dict) and size > limits.SURFACE_PART_BYTES and level < limits.SURFACE_PART_LEVELS_MAX:
+            return self._split(key, name, value)
+        part = SurfacePart(name=name, value=value, bytes=size, nodes=shape(value)[0])
+        if level >= limits.SURFACE_PART_LEVELS_MAX and isinstance(value, dict) and part.nodes > limits.MAP_LENGTH_MAX:
             rule = f"an object {level} levels deep may have {limits.MAP_LENGTH_MAX} values and keys"
             raise LineUpError("state_too_large", f"/{name}: {rule}", detail={"path": f"/{name}", "rule": rule})
-        if isinstance(value, dict) and must_split:
-            part = replace(part, value=None, split=True, count=len(value))
-            for child, item in value.items():
-                self._place((*key, part_key(child)), child, item)
         self._writes[key] = part
         return part
+
+    def _split(self, key: Key, name: str, value: dict[str, Any]) -> SurfacePart:
+        """Plan an object whose members are rows of their own."""
+        inside, nodes = 0, 1
+        for child, item in value.items():
+            part = self._place((*key, part_key(child)), child, item)
+            inside, nodes = inside + _weight(child, part), nodes + _nodes(part)
+        size = 2 + inside + max(0, len(value) - 1)
+        whole = SurfacePart(name=name, split=True, count=len(value), bytes=size, nodes=nodes)
+        self._writes[key] = whole
+        return whole
 
     def _remove(self, key: Key, part: SurfacePart) -> None:
         self._writes[key] = None

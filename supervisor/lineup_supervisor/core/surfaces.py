@@ -42,7 +42,9 @@ CLOSED_BY_PERSON = "lineup.closed"  # names that start with "lineup." are the Ru
 
 
 def open_from_app(ctx: Ctx, instance: Instance, body: dict[str, Any]) -> dict[str, Any]:
-    """``surface.open``: show one of the bundle's pages. An entry that is open already is found again, as it is.
+    """``surface.open``: show one of the bundle's pages.
+
+    An entry that is open already is found again as it is, with its ``state``; a new one has the state that was given.
 
     Raises:
         LineUpError: ``app_closed``, ``message_invalid``, ``rate_limited``, ``state_invalid``, ``state_too_large``.
@@ -53,7 +55,7 @@ def open_from_app(ctx: Ctx, instance: Instance, body: dict[str, Any]) -> dict[st
     opened = [ctx.need(SURFACES, (key[1],)) for key, _ in ctx.txn.scan(OPEN_SURFACES, (instance.instance_id,))]
     for known in opened:
         if known.entry == entry:
-            return _receipt(ctx, known)
+            return _with_state(ctx, known)
     if len(opened) >= limits.SURFACES_PER_INSTANCE_MAX:
         raise LineUpError("rate_limited", f"{len(opened)} surfaces of this instance are open; close one first")
     surface_id = ctx.new_id("f")
@@ -84,7 +86,7 @@ def open_from_app(ctx: Ctx, instance: Instance, body: dict[str, Any]) -> dict[st
     quotas.charge(ctx, instance.app_scope, quotas.STATE, surface.bytes)
     audit(ctx, "surface.opened", surface_id, instance.instance_id, entry=entry, bytes=surface.bytes)
     ctx.touch(instance.instance_id)
-    return _receipt(ctx, surface)
+    return _named(surface)
 
 
 def update_from_app(ctx: Ctx, instance: Instance, body: dict[str, Any]) -> dict[str, Any]:
@@ -152,7 +154,7 @@ def owner_closed(ctx: Ctx, instance: Instance) -> None:
 def open_surfaces(ctx: Ctx, instance_id: str) -> list[dict[str, Any]]:
     """Every open surface with its state, as a new worker needs it."""
     rows = [ctx.need(SURFACES, (key[1],)) for key, _ in ctx.txn.scan(OPEN_SURFACES, (instance_id,))]
-    return [_receipt(ctx, surface) for surface in rows]
+    return [_with_state(ctx, surface) for surface in rows]
 
 
 def full_state(txn: Txn, surface_id: str) -> dict[str, Any]:
@@ -190,14 +192,17 @@ def public(surface: Surface) -> dict[str, Any]:
 # inside
 
 
-def _receipt(ctx: Ctx, surface: Surface) -> dict[str, Any]:
+def _named(surface: Surface) -> dict[str, Any]:
     return {
         "surface_id": surface.surface_id,
         "entry": surface.entry,
         "title": surface.title,
         "revision": surface.revision,
-        "state": merge_patch.load(ctx.txn, surface.surface_id),
     }
+
+
+def _with_state(ctx: Ctx, surface: Surface) -> dict[str, Any]:
+    return {**_named(surface), "state": merge_patch.load(ctx.txn, surface.surface_id)}
 
 
 def _check_live(instance: Instance) -> None:

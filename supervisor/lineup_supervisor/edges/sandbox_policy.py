@@ -169,4 +169,4 @@ PRCTLS = {"PR_GET_DUMPABLE": 3, "PR_SET_NAME": 15, "PR_GET_NAME": 16, "PR_SET_SE
 SCHED_OTHER = 0
 
 # The second filter, once the link is up and before the app is loaded: no new sockets at all.
-SEALED: tuple[str, ...] = ("socket", "connect", "bind", "listen", "accept", "accept4", "seccomp", "prlimit64")
+SEALED: tuple[str, ...] = ("socket", "connect", "bind", "listen", "accept", "accept4", "seccomp")

@@ -28,10 +28,14 @@ def compile_filter(level: policy.Level, *, children: bool) -> bytes:
     allow, deny = sec.ALLOW, sec.ERRNO(errno.EPERM)
     rules = sec.SyscallFilter(sec.ERRNO(errno.ENOSYS))
     rules.set_attr(sec.Attr.ACT_BADARCH, sec.KILL_PROCESS)  # the 32-bit entry would carry other numbers past the list
-    allowed = policy.ALLOWED + (policy.ALLOWED_S3_ONLY if level == "S3" else ())
-    denied = tuple(name for name in policy.DENIED if not (children and name in ("fork", "vfork")))
+    allowed, denied = policy.ALLOWED, policy.DENIED
+    if level == "S3":
+        allowed += policy.ALLOWED_S3_ONLY
+    else:
+        denied += policy.ALLOWED_S3_ONLY
     if children:
         allowed += ("fork", "vfork")
+        denied = tuple(name for name in denied if name not in ("fork", "vfork"))
     for name in allowed:
         _add(sec, rules, allow, name)
     for name in denied:

@@ -1,0 +1,35 @@
+import react from "@vitejs/plugin-react";
+import { defineConfig } from "vitest/config";
+
+// The workspace's pages; hostshell serves them from lineup_hostshell/static.
+const MOCK = "http://127.0.0.1:8787"; // dev/mock-runtime.mjs, for `npm run dev` only
+
+export default defineConfig({
+  plugins: [react()],
+  build: {
+    outDir: "../lineup_hostshell/static",
+    emptyOutDir: true,
+    target: "es2022",
+    assetsInlineLimit: 0, // no data: URLs, so that the pages' policy can stay narrow
+    modulePreload: { polyfill: false },
+    rolldownOptions: {
+      output: {
+        codeSplitting: {
+          groups: [
+            { name: "react", test: /node_modules[\\/](react|react-dom|scheduler)[\\/]/ },
+            { name: "mantine", test: /node_modules[\\/](@mantine|@floating-ui|react-remove-scroll|clsx)/ },
+            { name: "markdown", test: /node_modules[\\/](markdown-it|dompurify|linkify-it|mdurl|entities|uc\.micro)/ },
+          ],
+        },
+      },
+    },
+  },
+  server: {
+    host: "127.0.0.1",
+    proxy: { "/workspace": { target: MOCK, ws: true }, "/api": MOCK, "/artifacts": MOCK },
+  },
+  test: {
+    environment: "happy-dom",
+    include: ["tests/**/*.test.ts", "tests/**/*.test.tsx"],
+  },
+});
