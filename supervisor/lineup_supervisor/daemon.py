@@ -132,6 +132,7 @@ class Daemon:
             own=lambda *request: self.own.take(*request),
             welcome=self._welcome,
             new_event_id=self.new_event_id,
+            on_lost=self._peer_lost,
             log=self.log,
         )
         self.host.socket = HostSocket(self.home.host_socket, on_message=self.host.on_message, on_gone=self.host.on_gone)
@@ -185,6 +186,8 @@ class Daemon:
     async def _serve(self) -> None:
         """Start hostshell, say when everything is ready, and go on until it is over."""
         self._beat_task = asyncio.create_task(self._beats_for_ever(), name="heartbeats")
+        if self._halted.done():  # asked to stop during the start
+            return
         if self.options.web:
             self._start_services()
             await self._first_of(self._listening, LISTENING_WITHIN_S)
@@ -219,6 +222,12 @@ class Daemon:
                 "internal_error", f"hostshell could not start ({end.detail}): {last or 'it said nothing'}"
             )
             self._listening.set_exception(error)
+
+    def _peer_lost(self, session: Session, reason: str) -> None:
+        """A hostshell that was let go but lives would serve people without us: let it begin anew."""
+        for service in self.services:
+            if service.name == "hostshell" and service.pid == session.pid:
+                service.kill(reason)
 
     async def _first_of(self, waited: asyncio.Future[None], within_s: float) -> None:
         """Wait for it, or for the end. Raises what it raises, or ``internal_error`` when time is over."""

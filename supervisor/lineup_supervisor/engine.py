@@ -105,9 +105,7 @@ class Engine:
         """
         if self._kept and now.steady_ms < self._retry_at_ms:
             effects = self._full(events, now)
-            return Outcome(
-                effects=tuple(effects), next_due=self._due, retry_in_ms=self._retry_at_ms - now.steady_ms
-            )
+            return Outcome(effects=tuple(effects), next_due=self._due, retry_in_ms=self._retry_at_ms - now.steady_ms)
         batch = [*self._kept, *events]
         self._kept = []
         self._lost = False

@@ -19,6 +19,7 @@ class Entry:
     what: str
     data: Any
     link: str = ""
+    steady_ms: int = 0
 
 
 @dataclass

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from checkers import agents, audit, causes, operations, people, remains, workers
+from checkers import agents, audit, causes, operations, people, refusals, remains, restarts, workers
 from checkers.history import Fault, History
 
 CHECKERS = (
@@ -17,6 +17,12 @@ CHECKERS = (
     people.check_actions,
     people.check_focus,
     operations.check_operations,
+    refusals.check_refused,
+    refusals.check_schemas,
+    refusals.check_links,
+    refusals.check_clock_of_questions,
+    restarts.check_restarts,
+    restarts.check_closed,
     audit.check_chain,
     audit.check_refusals,
     remains.check_rest,

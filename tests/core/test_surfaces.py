@@ -273,6 +273,7 @@ def test_what_a_payload_claims_is_content_and_nothing_else(stage: Any, owner: In
     claim = {"surface_id": "f-other", "instance_id": other.instance_id, "app_scope": "chat", "name": "lineup.closed"}
     stage.run(lambda ctx: surfaces.event_from_host(ctx, surface_id, "tap", claim))
     stage.run(lambda ctx: surfaces.submit_from_host(ctx, surface_id, claim))
+    assert not [name for name, _, _ in stage.projected if name == "surfaces"]
     assert stage.inbox(owner.instance_id) == [
         ("surface.event", {"surface_id": surface_id, "name": "tap", "payload": claim}),
         ("surface.submit", {"surface_id": surface_id, "payload": claim}),

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -19,19 +20,17 @@ from lineup_supervisor.crash_points import CRASH_POINTS, arm
 from lineup_supervisor.edges.store import Store
 
 
-def call(peer: Any, call_id: str) -> dict[str, Any]:
-    revision = peer.query("tools")["revision"]
-    answer = peer.action(
+def call(peer: Any, call_id: str) -> Any:
+    return peer.action(
         "call.start",
         action_id=f"start-{call_id}",
         call_id=call_id,
         tool_id="task-dashboard.open",
         input={"task_id": call_id, "title": "Write report"},
         conversation_id="c1",
-        inventory_revision=revision,
+        inventory_revision=peer.query("tools")["revision"],
         agent_id="cli",
     )
-    return answer
 
 
 def worker_pid(peer: Any) -> int | None:
@@ -39,6 +38,11 @@ def worker_pid(peer: Any) -> int | None:
         if instance["app_scope"] == "task-dashboard" and instance["worker_pid"]:
             return int(instance["worker_pid"])
     return None
+
+
+def new_worker_pid(peer: Any, old: int | None) -> int | None:
+    pid = worker_pid(peer)
+    return None if pid == old else pid
 
 
 def running(peer: Any, call_id: str) -> bool:
@@ -116,10 +120,10 @@ def test_a_killed_worker_comes_back_and_a_hung_one_is_replaced(daemon: Any) -> N
     daemon.until(lambda: running(peer, "k1"), 15)
     first = worker_pid(peer)
     os.kill(first, signal.SIGKILL)
-    second = daemon.until(lambda: (pid := worker_pid(peer)) != first and pid, 15)
+    second = daemon.until(lambda: new_worker_pid(peer, first), 15)
     daemon.until(lambda: running(peer, "k1"), 15)
     os.kill(second, signal.SIGSTOP)
-    daemon.until(lambda: (pid := worker_pid(peer)) not in (None, second), 15)
+    daemon.until(lambda: new_worker_pid(peer, second), 15)
     reasons = [line["reason"] for line in daemon.log() if line["event"] == "worker ended"]
     assert reasons[0] in ("killed", "gate")
     assert reasons[1] == "hung"
@@ -228,3 +232,44 @@ def test_links_of_a_peer_that_is_gone_are_closed(daemon: Any) -> None:
     assert [agent["connected"] for agent in looker.query("status")["agents"] if agent["agent_id"] == "a1"] == [True]
     carrier.communicate(b"\n")
     daemon.until(lambda: not any(agent["connected"] for agent in looker.query("status")["agents"]), 10)
+
+
+# --- a disk that fills up under a running daemon
+
+
+def test_a_full_disk_refuses_answers_and_recovers(daemon: Any, tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("mounting a tmpfs needs root")
+    daemon.home = tmp_path / "small"
+    daemon.home.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m,mode=700", "tmpfs", str(daemon.home)]).returncode:
+        pytest.skip("no tmpfs can be mounted here")
+    try:
+        daemon.start()
+        peer = daemon.peer()
+        assert call(peer, "k1")["accepted"]
+        daemon.until(lambda: running(peer, "k1"), 15)
+        fill(daemon.home / "ballast")
+        answers = [peer.action("conversation.open", title="x" * 100) for _ in range(100)]
+        refused = [answer["code"] for answer in answers if not answer["accepted"]]
+        assert refused
+        assert set(refused) == {"storage_full"}
+        os.kill(worker_pid(peer), signal.SIGKILL)  # what happens to us meanwhile is not forgotten
+        assert peer.query("status")["pid"] == daemon.process.pid
+        (daemon.home / "ballast").unlink()
+        daemon.until(lambda: peer.action("conversation.open", title="x")["accepted"], 10)
+        daemon.until(lambda: incarnation(peer) == 2 and running(peer, "k1"), 15)
+        assert daemon.stop()[0] == 0
+    finally:
+        subprocess.run(["umount", "-l", str(daemon.home)], check=True)
+
+
+def fill(path: Path) -> None:
+    with path.open("wb") as file, contextlib.suppress(OSError):
+        while True:
+            file.write(bytes(4096))
+            file.flush()
+
+
+def incarnation(peer: Any) -> int:
+    return max(instance["incarnation"] for instance in peer.query("status")["instances"])

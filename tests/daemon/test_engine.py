@@ -1,4 +1,4 @@
-"""The engine's three ways: committed, a step raised, the store is full. Over a memory store and a step that is told what to do."""
+"""The engine's three ways (committed, a step raised, the store is full), over a memory store and an obedient step."""
 
 from __future__ import annotations
 
@@ -180,17 +180,19 @@ def test_an_own_event_that_fails_is_looked_at_again_later_and_not_at_once(bench:
 
 
 def test_too_many_in_a_row_stop_the_engine(bench: Bench) -> None:
+    for n in range(INTERNAL_ERRORS_MAX - 1):
+        bench.run(action(f"bug{n}"))
     with pytest.raises(EngineFailed, match="in a row"):
-        for n in range(INTERNAL_ERRORS_MAX):
-            bench.run(action(f"bug{n}"))
+        bench.run(action("bug"))
     assert len(bench.faults) == INTERNAL_ERRORS_MAX
 
 
 def test_looking_again_does_not_count_as_success(bench: Bench) -> None:
+    for n in range(INTERNAL_ERRORS_MAX - 1):
+        bench.run(wake(f"bug{n}"))
+        bench.run()
     with pytest.raises(EngineFailed):
-        for n in range(INTERNAL_ERRORS_MAX):
-            bench.run(wake(f"bug{n}"))
-            bench.run()
+        bench.run(wake("bug"))
 
 
 def test_a_success_in_between_does(bench: Bench) -> None:

@@ -55,7 +55,7 @@ class Process:
         return (self.instance_id, self.incarnation)
 
     def note(self, what: str, data: Any) -> None:
-        self.log.entries.append(Entry(self.world.tick(), self.world.wall_ms, what, data))
+        self.log.entries.append(Entry(self.world.tick(), self.world.wall_ms, what, data, "", self.world.steady_ms))
 
     # life and death
 

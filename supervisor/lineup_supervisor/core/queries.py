@@ -122,7 +122,7 @@ def _apps(txn: Txn, ctx: Ctx, args: dict[str, Any]) -> dict[str, Any]:
     for _, app in txn.scan(APPS):
         bundle = txn.get(BUNDLES, (app.digest,))
         manifest = bundle.manifest if bundle is not None else {}
-        row = views.app_view(app)
+        row = views.view(APPS, app) or {}
         row |= {
             "version": manifest.get("version", ""),
             "title": manifest.get("title") or app.app_scope,

@@ -294,7 +294,7 @@ def _input(ctx: Ctx, surface_id: str, payload: Any) -> Surface:
     if waiting >= limits.INBOX_MESSAGES_PER_INSTANCE_MAX:
         raise LineUpError("rate_limited", f"{waiting} messages wait for this MiniApp already")
     surface = _charged(ctx, surface, "person")
-    ctx.put(SURFACES, (surface_id,), surface)
+    ctx.txn.put(SURFACES, (surface_id,), surface)  # past the projection: people see nothing of a budget
     return surface
 
 

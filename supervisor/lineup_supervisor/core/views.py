@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from lineup_protocol.times import to_rfc3339
-from lineup_supervisor.core import artifacts, calls, capabilities, interactions, operations, surfaces
+from lineup_supervisor.core import apps, artifacts, calls, capabilities, interactions, operations, surfaces
 from lineup_supervisor.core.schema import (
     AGENTS,
     APPS,
@@ -26,7 +26,6 @@ from lineup_supervisor.core.schema import (
     TIMELINE,
     WORKERS,
     Agent,
-    App,
     Conversation,
     Entry,
     Instance,
@@ -138,25 +137,13 @@ def snapshot_view(row: Snapshot) -> dict[str, Any]:
     }
 
 
-def app_view(row: App) -> dict[str, Any]:
-    return {
-        "app_scope": row.app_scope,
-        "digest": row.digest,
-        "kind": row.kind,
-        "enabled": row.enabled,
-        "quarantined": row.quarantined,
-        "quarantine_reason": row.quarantine_reason,
-        "installed_at": to_rfc3339(row.installed_ms),
-    }
-
-
 def plain(row: msgspec.Struct) -> dict[str, Any]:
     return msgspec.structs.asdict(row)
 
 
 _VIEWS: dict[str, Callable[[Any], dict[str, Any]]] = {
     AGENTS.name: agent_view,
-    APPS.name: app_view,
+    APPS.name: apps.public,
     ARTIFACTS.name: artifacts.public,
     CALLS.name: calls.record,
     CONVERSATIONS.name: conversation_view,

@@ -114,6 +114,7 @@ def _hello(ctx: Ctx, instance: Instance, worker: Worker, body: dict[str, Any]) -
         ctx.send_worker(worker.instance_id, worker.incarnation, refusal)
         embodiment.load_failed(ctx, instance, worker, error)
         return
+    ctx.put(WORKERS, (worker.instance_id,), replace(worker, welcomed=True))
     message = {"type": "worker.welcome", "body": welcome(ctx, instance, protocol)}
     ctx.send_worker(worker.instance_id, worker.incarnation, message)
 

@@ -55,6 +55,7 @@ class HostLink:
         own: answers names under ``host.`` and ``runtime.`` and what else it knows; returns False if the core must.
         welcome: the body of ``host.welcome`` but for ``protocol``.
         new_event_id: a fresh id at every call.
+        on_lost: a session is over, and why.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class HostLink:
         own: Callable[[Request, Session, dict[str, Any], str], bool],
         welcome: Callable[[Session], dict[str, Any]],
         new_event_id: Callable[[], str],
+        on_lost: Callable[[Session, str], None],
         log: Any,
     ) -> None:
         self.socket: HostSocket
@@ -71,6 +73,7 @@ class HostLink:
         self._own = own
         self._welcome = welcome
         self._new_event_id = new_event_id
+        self._on_lost = on_lost
         self._log = log
         self._sessions: dict[bytes, Session] = {}
         self._requests: dict[str, Request] = {}
@@ -120,6 +123,7 @@ class HostLink:
             self._agent_closed(session, link_id)
         for watched in list(session.watched):
             self._unwatch(session, watched)
+        self._on_lost(session, reason)
 
     def _unwatch(self, session: Session, watched: tuple[str, str]) -> None:
         session.watched.discard(watched)
@@ -138,6 +142,8 @@ class HostLink:
         session = known or Session(peer, body["role"], body["pid"], protocol)
         self._sessions[peer] = session
         self.socket.watch(peer, session.pid)
+        if session.role == "hostshell":
+            self.socket.pin(peer)
         self._send(peer, "host.welcome", {"protocol": protocol, **self._welcome(session)})
 
     def _agent_frame(self, session: Session, body: dict[str, Any]) -> None:

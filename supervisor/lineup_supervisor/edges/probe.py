@@ -28,10 +28,27 @@ GAPS: dict[policy.Level, frozenset[str]] = {"S3": frozenset(), "S2": frozenset({
 
 _LAYER_OF = {
     "files": {"read_home", "stat_home", "read_canary", "read_passwd", "write_bundle", "write_root"},
-    "supervisor": {"supervisor_environ", "supervisor_fds", "signal_supervisor", "inherited_fds", "inherited_environment"},
+    "supervisor": {
+        "supervisor_environ",
+        "supervisor_fds",
+        "signal_supervisor",
+        "inherited_fds",
+        "inherited_environment",
+    },
     "network": {"tcp4", "udp4", "tcp6", "netlink", "vsock", "unix_datagram", "abstract_unix", "path_unix"},
     "system calls": {
-        *("fork", "ptrace", "process_vm_readv", "pidfd_getfd", "keyctl", "io_uring", "bpf", "unshare", "mount", "memfd"),
+        *(
+            "fork",
+            "ptrace",
+            "process_vm_readv",
+            "pidfd_getfd",
+            "keyctl",
+            "io_uring",
+            "bpf",
+            "unshare",
+            "mount",
+            "memfd",
+        ),
         "execute",
     },
 }
@@ -67,9 +84,7 @@ class ProbeReport:
         return {"level": self.level, "layers": [layer.as_dict() for layer in self.layers]}
 
 
-def probe_isolation(
-    run_dir: Path, store_dir: Path, *, allow_s2: bool = False, bwrap: str | None = None
-) -> ProbeReport:
+def probe_isolation(run_dir: Path, store_dir: Path, *, allow_s2: bool = False, bwrap: str | None = None) -> ProbeReport:
     """Try S3, and S2 if the operator's configuration allows it and S3 does not hold. Blocks for 0.1 to 0.3 s per level.
 
     S1 confines nothing that could be probed; whether a system MiniApp may use it is the operator's decision alone.
@@ -103,7 +118,9 @@ def _probe_level(
             code, output, errors = _run(_command(level, stage, bwrap))
     except LineUpError as error:
         detail = error.detail if isinstance(error.detail, dict) else {}
-        return [Layer(f"{level} {detail.get('layer', 'sandbox')}", False, error.message, "see the message")], {}
+        return [
+            Layer(f"{level} {detail.get('layer', 'sandbox')}", False, error.message, str(detail.get("fix", "")))
+        ], {}
     except OSError as error:
         return [Layer(f"{level} sandbox", False, f"the probe could not be run: {error}", "see `lineup doctor`")], {}
     said = _parse(output)
@@ -186,7 +203,9 @@ def _stage(run_dir: Path, store_dir: Path) -> Iterator[_Stage]:
 def _home_names() -> list[str]:
     """A few names from the person's home that have nothing to do with the interpreter."""
     home = os.path.expanduser("~")
-    needed = {path[len(home) + 1 :].split("/")[0] for path in sandbox.python_layout().read if path.startswith(home + "/")}
+    needed = {
+        path[len(home) + 1 :].split("/")[0] for path in sandbox.python_layout().read if path.startswith(home + "/")
+    }
     try:
         return [name for name in sorted(os.listdir(home)) if name not in needed][:50]
     except OSError:
@@ -265,7 +284,9 @@ def _explain(level: policy.Level, code: int, errors: str) -> Layer:
     apparmor = _sysctl("kernel/apparmor_restrict_unprivileged_userns") == "1"
     denied = "uid map: Permission denied" in errors or "RTM_NEWADDR" in errors
     if denied or (apparmor and "ermission denied" in errors) or (apparmor and "not permitted" in errors):
-        return Layer(name, False, f"AppArmor forbids user namespaces to bubblewrap (Ubuntu 24.04): {last}", _APPARMOR_FIX)
+        return Layer(
+            name, False, f"AppArmor forbids user namespaces to bubblewrap (Ubuntu 24.04): {last}", _APPARMOR_FIX
+        )
     if "proc" in errors and "mount" in errors.lower():
         return Layer(
             name,

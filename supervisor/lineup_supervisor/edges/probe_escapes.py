@@ -63,7 +63,7 @@ def fork():
 
 def execute():
     # The interpreter itself is there at every level. A refused exec raises; one that succeeds says so in our place.
-    said = "print('{\"execute\": \"open: executed\"}')"
+    said = 'print(\'{"execute": "open: executed"}\')'
     os.execv(sys.executable, [sys.executable, "-I", "-S", "-c", said])
 
 

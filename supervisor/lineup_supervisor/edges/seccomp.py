@@ -89,7 +89,7 @@ def _binding() -> ModuleType:
         raise LineUpError(
             "isolation_insufficient",
             "libseccomp is missing; install it (apt install libseccomp2, or dnf install libseccomp)",
-            detail={"layer": "seccomp", "cause": str(error)},
+            detail={"layer": "seccomp", "fix": "install libseccomp and start again", "cause": str(error)},
         ) from error
     module: ModuleType = pyseccomp
     return module

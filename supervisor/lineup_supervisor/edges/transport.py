@@ -32,12 +32,13 @@ PEERS_MAX = 256  # one hostshell and people at command lines; beyond it the long
 
 
 class _Peer:
-    __slots__ = ("backlog", "backlog_bytes", "pidfd")
+    __slots__ = ("backlog", "backlog_bytes", "pidfd", "pinned")
 
     def __init__(self) -> None:
         self.backlog: deque[bytes] = deque()
         self.backlog_bytes = 0
         self.pidfd = -1
+        self.pinned = False
 
 
 class HostSocket:
@@ -94,6 +95,11 @@ class HostSocket:
         except OSError:
             return  # no such pid in our namespace, or no descriptors left: then a failed send tells
         self._loop.add_reader(state.pidfd, self.let_go, peer, "its process has ended")
+
+    def pin(self, peer: bytes) -> None:
+        """Never let this one go only because many are connected."""
+        if (state := self._peers.get(peer)) is not None:
+            state.pinned = True
 
     def send(self, peer: bytes, data: bytes) -> bool:
         """Hand over, or keep for a peer whose queue is full. False if the peer is unknown, gone, or too far behind."""
@@ -192,5 +198,6 @@ class HostSocket:
         state = self._peers.pop(peer, None) or _Peer()
         self._peers[peer] = state
         if len(self._peers) > PEERS_MAX:
-            self.let_go(next(iter(self._peers)), "too many are connected")
+            longest_silent = next(each for each, state in self._peers.items() if not state.pinned)
+            self.let_go(longest_silent, "too many are connected")
         self._on_message(peer, data)

@@ -24,6 +24,7 @@ from typing import Any
 from lineup_protocol.errors import LineUpError
 from lineup_supervisor.edges import sandbox
 from lineup_supervisor.edges import sandbox_policy as policy
+from lineup_supervisor.edges.cgroup import Cgroups, Scope
 from lineup_supervisor.edges.gate import Gate, GateLimits
 from lineup_supervisor.edges.logs import Capture, LogDirectory
 from lineup_supervisor.edges.spawner import Exit, Process, Spawner
@@ -46,6 +47,7 @@ class HostSettings:
     why_not: str = ""  # cause and fix, for a refused start
     bwrap: str | None = None
     gate: GateLimits = field(default_factory=GateLimits)
+    cgroups: Cgroups | None = None
     connect_s: float = CONNECT_S
 
 
@@ -64,6 +66,7 @@ class WorkerProcess:
         self._gate: Gate | None = None
         self._captures: list[Capture] = []
         self._place: Path | None = None
+        self._scope: Scope | None = None
         self._timers: list[asyncio.TimerHandle] = []
         self._ended = False
 
@@ -160,6 +163,10 @@ class WorkerProcess:
         self._timers.append(self._loop.call_later(self._host.settings.connect_s, self._connect_deadline))
 
     def _started(self, pid: int) -> None:
+        if self._host.settings.cgroups is not None and self._place is not None:
+            self._scope = self._host.settings.cgroups.scope(self._place.name, self.limits)
+        if self._scope is not None:
+            self._scope.add(pid)
         self._on_started(pid, self.level)
         if self._gate is not None:
             self._gate.expect(pid)
@@ -197,8 +204,11 @@ class WorkerProcess:
     def _named(self, end: Exit) -> Exit:
         """What the process itself said last may name the limit that ended it, or the layer that failed."""
         last = self._captures[-1].last_line if self._captures else ""
+        exceeded = self._scope.exceeded() if self._scope is not None else None
         if end.reason not in ("exited", "killed"):
             return end
+        if exceeded is not None and end.exit_code != 0:
+            return Exit("limit", f"over a limit: {exceeded}", end.exit_code)
         if last.startswith("bwrap: "):
             return Exit("isolation_insufficient", f"the sandbox could not be made: {last}", end.exit_code)
         if "cannot start: " in last:
@@ -220,6 +230,8 @@ class WorkerProcess:
             self._gate.close()
         for capture in self._captures:
             capture.finish()
+        if self._scope is not None:
+            self._scope.close()
         if self._place is not None:
             shutil.rmtree(self._place, ignore_errors=True)
         self._host.workers.discard(self)

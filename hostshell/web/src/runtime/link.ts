@@ -76,6 +76,12 @@ export class RuntimeLink {
     return this.send({ t: "action", action_id: actionId, name, args }, true);
   }
 
+  /** Stop sending an action that has no answer yet; its promise ends as ``link_lost``. */
+  abandon(actionId: string): void {
+    for (const [id, waiting] of this.waiting)
+      if (waiting.action && waiting.frame.action_id === actionId) this.settle(id, LINK_LOST);
+  }
+
   /** A question; one that meets no open link, or no answer, ends as ``link_lost``. */
   query(name: string, args: JsonObject = {}): Promise<Result> {
     if (!this.greeted) return Promise.resolve(LINK_LOST);
