@@ -39,10 +39,14 @@ __all__ = [
     "encode_message",
 ]
 
-_LINK_CAPS: dict[Link, tuple[int, int]] = {
-    "agent": (limits.AGENT_FRAME_BYTES_MAX, limits.NODES_MAX),
-    "worker": (limits.WORKER_MESSAGE_BYTES_MAX, limits.NODES_MAX),
-    "host": (limits.HOST_MESSAGE_BYTES_MAX, limits.HOST_NODES_MAX),
+# By link and direction: what the Runtime itself sends to a worker may be larger than what it takes from one.
+_CAPS: dict[tuple[Link, bool], tuple[int, int]] = {
+    ("agent", False): (limits.AGENT_FRAME_BYTES_MAX, limits.NODES_MAX),
+    ("agent", True): (limits.HOST_MESSAGE_BYTES_MAX, limits.HOST_NODES_MAX),
+    ("worker", False): (limits.WORKER_MESSAGE_BYTES_MAX, limits.NODES_MAX),
+    ("worker", True): (limits.RUNTIME_MESSAGE_BYTES_MAX, limits.HOST_NODES_MAX),
+    ("host", False): (limits.HOST_MESSAGE_BYTES_MAX, limits.HOST_NODES_MAX),
+    ("host", True): (limits.HOST_MESSAGE_BYTES_MAX, limits.HOST_NODES_MAX),
 }
 
 
@@ -92,7 +96,7 @@ def decode_message(data: bytes, link: Link, *, from_runtime: bool) -> tuple[str,
     Raises:
         LineUpError: as ``decode``; also for an unknown type, direction or field.
     """
-    bytes_max, nodes_max = _LINK_CAPS[link]
+    bytes_max, nodes_max = _CAPS[link, from_runtime]
     frame, has_bytes = _decode(data, bytes_max, nodes_max, allow_bytes=True)
     type_, message_id, body = check_frame(frame, link, from_runtime=from_runtime)
     if has_bytes:
@@ -120,11 +124,11 @@ def check_frame(frame: object, link: Link, *, from_runtime: bool) -> tuple[str, 
 
 
 def encode_message(type_: str, body: dict[str, Any], *, link: Link, message_id: str | None = None) -> bytes:
-    """``{type, id?, body}`` as bytes, within the link's size. The body is the caller's to get right."""
+    """``{type, id?, body}`` as bytes, within the peer's size of this link. The body is the caller's to get right."""
     frame: dict[str, Any] = {"type": type_, "body": body}
     if message_id is not None:
         frame["id"] = message_id
-    bytes_max, nodes_max = _LINK_CAPS[link]
+    bytes_max, nodes_max = _CAPS[link, False]
     return encode(frame, bytes_max=bytes_max, nodes_max=nodes_max)
 
 

@@ -43,6 +43,9 @@ HOST_NODES_MAX = 1_048_576
 WORKER_MESSAGE_BYTES_MAX = 4 * MIB
 """one message on the worker link, artifacts included; the gate holds one such message per worker in memory"""
 
+RUNTIME_MESSAGE_BYTES_MAX = 32 * MIB
+"""one message from the Runtime to a worker; a welcome carries all that an instance has open"""
+
 HOST_MESSAGE_BYTES_MAX = 32 * MIB
 """one message on the host link; a full workspace snapshot is the largest"""
 

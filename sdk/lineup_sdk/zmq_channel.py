@@ -42,7 +42,7 @@ class ZmqChannel:
             (zmq.LINGER, LINGER_MS),
             (zmq.SNDHWM, HIGH_WATER_MESSAGES),
             (zmq.RCVHWM, HIGH_WATER_MESSAGES),
-            (zmq.MAXMSGSIZE, limits.WORKER_MESSAGE_BYTES_MAX),
+            (zmq.MAXMSGSIZE, limits.RUNTIME_MESSAGE_BYTES_MAX),
             (zmq.RECONNECT_IVL, -1),
         ):
             self._socket.setsockopt(option, value)

@@ -18,7 +18,7 @@ import psutil
 
 from lineup_protocol.codec import decode, decode_message, encode
 from lineup_protocol.errors import LineUpError
-from lineup_protocol.limits import WORKER_MESSAGE_BYTES_MAX, WORKER_PROCESSES_DEFAULT
+from lineup_protocol.limits import RUNTIME_MESSAGE_BYTES_MAX, WORKER_MESSAGE_BYTES_MAX, WORKER_PROCESSES_DEFAULT
 from lineup_supervisor.core import effects as fx
 from lineup_supervisor.core import events as ev
 from lineup_supervisor.edges.sandbox_policy import MIB, level_satisfies
@@ -203,7 +203,7 @@ class WorkerLink:
         if worker.process is None:
             return
         try:
-            worker.process.send(encode(message, bytes_max=WORKER_MESSAGE_BYTES_MAX))
+            worker.process.send(encode(message, bytes_max=RUNTIME_MESSAGE_BYTES_MAX))
         except LineUpError as error:
             self._log.error("message for a worker cannot be sent", type=message.get("type"), error=str(error))
 

@@ -176,6 +176,7 @@ def test_byte_rate_pauses() -> None:
     assert wire.paused_until is None
     assert wire.feed(message(b"x" * 1_500), 0.0) == [zmtp.MessageReceived(b"x" * 1_500)]
     assert wire.paused_until == pytest.approx(1.6, abs=0.2), "1,100 overdrawn and a quarter of the bucket"
+    assert wire.paused_until is not None
     assert wire.resume(wire.paused_until) == []
     assert wire.paused_until is None
 

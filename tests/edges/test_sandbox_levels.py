@@ -290,9 +290,12 @@ def inproc():
     left, right = context.socket(zmq.PAIR), context.socket(zmq.PAIR)
     left.bind("inproc://x"); right.connect("inproc://x"); right.send(b"y")
     return left.recv().decode()
-say(threads=attempt(threads), files=attempt(files), database=attempt(database), loop=attempt(lambda: asyncio.run(loop())),
-    bundle=attempt(lambda: open(os.environ["LINEUP_BUNDLE"] + "/app.py").read()), uuid=attempt(lambda: len(str(uuid.uuid4()))),
-    inproc=attempt(inproc), zone=attempt(lambda: zoneinfo.ZoneInfo("UTC").key), hash=attempt(lambda: len(os.urandom(8))))
+say(threads=attempt(threads), files=attempt(files), database=attempt(database),
+    loop=attempt(lambda: asyncio.run(loop())),
+    bundle=attempt(lambda: open(os.environ["LINEUP_BUNDLE"] + "/app.py").read()),
+    uuid=attempt(lambda: len(str(uuid.uuid4()))),
+    inproc=attempt(inproc), zone=attempt(lambda: zoneinfo.ZoneInfo("UTC").key),
+    hash=attempt(lambda: len(os.urandom(8))))
 """,
     )
     assert found == {
@@ -323,7 +326,8 @@ def big_file():
 def shared():
     return [mmap.mmap(-1, 256 << 20) for _ in range(100)]
 say(memory=attempt(lambda: bytearray(10 << 30)), shared=attempt(lambda: len(shared())), files=attempt(many_files),
-    file=attempt(big_file), core=attempt(lambda: resource.getrlimit(resource.RLIMIT_CORE)), nice=os.getpriority(os.PRIO_PROCESS, 0))
+    file=attempt(big_file), core=attempt(lambda: resource.getrlimit(resource.RLIMIT_CORE)),
+    nice=os.getpriority(os.PRIO_PROCESS, 0))
 """,
         memory_bytes=128 << 20,
         file_bytes=8 << 20,
@@ -372,7 +376,8 @@ say(child=attempt(child))
 def test_a_missing_layer_is_an_error_never_less(stage: Stage) -> None:
     code = """
 import lineup_sdk.confine as confine
-say(unknown=attempt(lambda: confine.apply("S9", "{}")), no_filter=attempt(lambda: confine.apply("S3", '{"seccomp": null}')),
+say(unknown=attempt(lambda: confine.apply("S9", "{}")),
+    no_filter=attempt(lambda: confine.apply("S3", '{"seccomp": null}')),
     no_landlock=attempt(lambda: confine.apply("S2", '{"seccomp": "AAAA", "parent_pid": 1}')),
     no_json=attempt(lambda: confine.apply("S3", "nonsense")), absent=attempt(lambda: confine.apply("S3")),
     bad_filter=attempt(lambda: confine.apply("S3", '{"seccomp": "AAAA"}')),

@@ -95,7 +95,8 @@ def test_a_level_that_lets_one_attempt_through_does_not_hold(tmp_path: Path, mon
         "environment['LINEUP_BUNDLE'] = environment['TMPDIR'] = '/tmp'\n"
         f"paths = [{os.path.dirname(sandbox.python_layout().sdk)!r}, {sandbox.python_layout().site!r}]\n"
         "code = [word.replace('/lineup', paths[0]).replace('/site', paths[1]) for word in arguments[at + 1:]]\n"
-        f"environment['LINEUP_PROBE'] = environment['LINEUP_PROBE'].replace('/lineup/lineup_sdk', paths[0] + '/lineup_sdk')\n"
+        "probe = environment['LINEUP_PROBE']\n"
+        "environment['LINEUP_PROBE'] = probe.replace('/lineup/lineup_sdk', paths[0] + '/lineup_sdk')\n"
         "os.execve(code[0], code, environment)\n"
     )
     fake.chmod(0o755)

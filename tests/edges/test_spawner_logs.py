@@ -18,6 +18,8 @@ from lineup_supervisor.edges.logs import Capture, LogDirectory, RotatingLog, esc
 from lineup_supervisor.edges.sandbox import Command
 from lineup_supervisor.edges.spawner import Exit, Spawner
 
+PYTHON = os.path.realpath(sys.executable)
+
 
 async def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
     deadline = time.monotonic() + seconds
@@ -28,6 +30,10 @@ async def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
 
 def records(path: Path) -> list[dict[str, str]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def total_bytes(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.iterdir())
 
 
 @pytest.mark.parametrize(
@@ -105,7 +111,7 @@ async def test_over_the_rate_is_counted_and_noted(tmp_path: Path) -> None:
     assert made.suppressed_bytes == 1_852
 
 
-async def test_rotation_keeps_a_bounded_number_of_files(tmp_path: Path) -> None:
+def test_rotation_keeps_a_bounded_number_of_files(tmp_path: Path) -> None:
     log = RotatingLog(tmp_path / "demo.log", bytes_max=1_000, kept=3)
     for number in range(200):
         log.write(text=f"line {number}")
@@ -145,8 +151,7 @@ async def test_a_gigabyte_of_output_costs_neither_memory_nor_the_loop(tmp_path: 
     write = made.open()
     ends: list[Exit] = []
     code = "import os\nblob = b'\\x1b[31mFAKE audit line\\r\\n' * 3200\nfor _ in range(17000): os.write(1, blob)"
-    python = os.path.realpath(sys.executable)
-    spawner.start(Command((python, "-I", "-S", "-c", code), {}, sandboxed=False), on_exit=ends.append, stdout=write)
+    spawner.start(Command((PYTHON, "-I", "-S", "-c", code), {}, sandboxed=False), on_exit=ends.append, stdout=write)
     os.close(write)
     before, turns, last = psutil.Process().memory_info().rss, list[float](), time.monotonic()
     deadline = last + 60
@@ -175,8 +180,7 @@ async def test_the_last_words_of_a_dying_process_are_kept(tmp_path: Path) -> Non
     write = made.open()
     ends: list[Exit] = []
     code = "import sys; sys.stderr.write('x' * 3000 + '\\nlast words'); sys.stderr.flush(); sys.exit(1)"
-    python = os.path.realpath(sys.executable)
-    spawner.start(Command((python, "-I", "-S", "-c", code), {}, sandboxed=False), on_exit=ends.append, stderr=write)
+    spawner.start(Command((PYTHON, "-I", "-S", "-c", code), {}, sandboxed=False), on_exit=ends.append, stderr=write)
     os.close(write)
     await until(lambda: bool(ends))
     made.finish()

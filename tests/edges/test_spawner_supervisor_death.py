@@ -30,12 +30,15 @@ async def main():
     (Path(home) / "app").mkdir(exist_ok=True)
     spawner = Spawner()
     logs = LogDirectory(Path(home, "logs"))
-    host = WorkerHost(HostSettings(Path(home, "run"), logs, ("S3", "S2", "S1")), spawner, entry=entry)
+    settings = HostSettings(Path(home, "run"), logs, ("S3", "S2", "S1"))
+    host = WorkerHost(settings, spawner, entry=entry)
     print("spawning", flush=True)
-    spawner.start(service_command((sys.executable, "-c", "import time; time.sleep(600) #" + home), env={}), on_exit=print)
+    service = service_command((sys.executable, "-c", "import time; time.sleep(600) #" + home), env={})
+    spawner.start(service, on_exit=print)
     for number in range(int(count)):
         host.start_worker(
-            f"i-{number}", 1, app_scope="demo", bundle_path=home + "/app", limits={"processes": int(processes)}, level=level,
+            f"i-{number}", 1, app_scope="demo", bundle_path=home + "/app", level=level,
+            limits={"processes": int(processes)},
             on_started=lambda pid, at: None,
             on_message=lambda payload: print("message", flush=True),
             on_exited=lambda *end: print("exited", *end, file=sys.stderr, flush=True),
@@ -137,4 +140,4 @@ def test_nothing_survives_a_supervisor_killed_while_it_starts_workers(home: Path
         supervisor.wait_for(b"spawning")
         time.sleep(rng.uniform(0.0, 0.12))  # the moment is what varies; nothing is waited for here
         supervisor.kill()
-        assert until(lambda marker=supervisor.marker: not alive(marker), 2.0), f"left: {alive(supervisor.marker)}"  # type: ignore[misc]
+        assert until(lambda: not alive(home.name), 2.0), f"left: {alive(home.name)}"

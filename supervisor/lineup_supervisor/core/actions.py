@@ -17,6 +17,7 @@ from lineup_protocol.ids import is_id
 from lineup_protocol.strict_json import canonical_json
 from lineup_supervisor.core import (
     apps,
+    artifacts,
     calls,
     capabilities,
     conversations,
@@ -273,8 +274,16 @@ def _grant_revoke(ctx: Ctx, event: HostAction, args: dict[str, Any]) -> None:
     capabilities.revoke(ctx, _id(args, "app_scope"), _text(args, "capability"))
 
 
+def _notification_dismiss(ctx: Ctx, event: HostAction, args: dict[str, Any]) -> None:
+    capabilities.dismiss_notification(ctx, _id(args, "notification_id"))
+
+
+def _artifact_remove(ctx: Ctx, event: HostAction, args: dict[str, Any]) -> None:
+    artifacts.remove(ctx, _id(args, "artifact_id"))
+
+
 # Safe to do twice, and too frequent to remember.
-_REPEATABLE = frozenset(("interaction.present", "interaction.draft", "surface.event"))
+_REPEATABLE = frozenset(("interaction.present", "interaction.draft", "surface.event", "surface.patch"))
 
 _ACTIONS: dict[str, Action] = {
     "call.start": _call_start,
@@ -300,4 +309,6 @@ _ACTIONS: dict[str, Action] = {
     "apps.enable": _apps_enable,
     "apps.disable": _apps_disable,
     "grant.revoke": _grant_revoke,
+    "notification.dismiss": _notification_dismiss,
+    "artifact.remove": _artifact_remove,
 }

@@ -15,6 +15,7 @@ import msgspec
 from lineup_protocol import limits
 from lineup_protocol.errors import LineUpError
 from lineup_supervisor.core import (
+    apps,
     calls,
     capabilities,
     instances,
@@ -133,6 +134,7 @@ def _declared(ctx: Ctx, tool_id: str) -> inventory.Tool:
             f"{tool.app.app_scope} is quarantined ({tool.app.quarantine_reason}); "
             f"`lineup apps enable {tool.app.app_scope}` lifts it",
         )
+    apps.check_isolation(ctx, tool.bundle.manifest)
     return tool
 
 

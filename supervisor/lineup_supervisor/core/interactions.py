@@ -368,6 +368,8 @@ def public(interaction: Interaction) -> dict[str, Any]:
         body["draft"] = interaction.draft
     if interaction.key:
         body["key"] = interaction.key
+    if interaction.purpose is not None:
+        body["purpose"] = {"capability": interaction.purpose["capability"]}
     return body
 
 

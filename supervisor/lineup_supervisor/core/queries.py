@@ -36,6 +36,7 @@ from lineup_supervisor.core.schema import (
     LIVE_INSTANCES,
     OPEN_CALLS,
     OPEN_INTERACTIONS,
+    OPEN_SURFACES,
     OPERATIONS,
     OUTBOX_ITEMS,
     SESSION_ENTRIES,
@@ -242,9 +243,14 @@ def _snapshot(txn: Txn, ctx: Ctx, args: dict[str, Any]) -> dict[str, Any]:
         "sessions": [
             views.session_view(session) for row in live if (session := txn.get(SESSIONS, (row.session_id or "-",)))
         ],
-        "surfaces": [surfaces.public(row) for _, row in txn.scan(SURFACES) if row.instance_id in shown],
+        "surfaces": [
+            surfaces.public(row)
+            for key, _ in txn.scan(OPEN_SURFACES)
+            if (row := txn.get(SURFACES, (key[1],))) is not None
+        ],
         "snapshots": [views.snapshot_view(s) for i in sorted(shown) if (s := txn.get(SNAPSHOTS, (i,)))],
         "grants": capabilities.grants(txn),
+        "notifications": capabilities.notifications(txn),
     }
 
 

@@ -1,10 +1,10 @@
-"""A cgroup v2 scope per worker, where the operator's system delegates one to us (``systemd`` with ``Delegate=yes``).
+"""A cgroup v2 scope per worker, where the operator's system delegates one to us (systemd: ``Delegate=yes``).
 
-Owns: finding out whether there is a delegated subtree, one child group per worker, and what its counters say at the end.
-Must not know: processes beyond their pids. Without a delegated subtree everything here is absent, and rlimits stand alone.
+Owns: finding out whether a subtree is delegated, one child group per worker, and what its counters say at the end.
+Must not know: processes beyond their pids. Without a delegated subtree all of this is absent and rlimits stand alone.
 
-What it adds to rlimits: all memory counts (page cache, tmpfs, shared), processor share, a cap on threads and processes that
-also holds for root, the name of an out-of-memory kill, and one write that ends a whole tree.
+What it adds to rlimits: all memory counts (page cache, tmpfs, shared), processor share, a cap on threads and processes
+that also holds for root, the name of an out-of-memory kill, and one write that ends a whole tree.
 """
 
 from __future__ import annotations

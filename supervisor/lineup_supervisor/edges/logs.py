@@ -29,7 +29,7 @@ DRAIN_BYTES_MAX = 1024 * 1024  # read after the end of a process; its pipe holds
 LOG_BYTES_MAX = 8 * 1024 * 1024  # then rotation
 LOG_FILES_KEPT = 3
 
-# Control characters (C0, DEL, C1), line and paragraph separators, the marks that reorder text, bytes that are not UTF-8.
+# Control characters (C0, DEL, C1), line and paragraph separators, marks that reorder text, bytes that are not UTF-8.
 _UNSAFE = re.compile(
     "[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u061c\u202a-\u202e\u2066-\u2069\ufeff\udc80-\udcff\\\\]"
 )

@@ -1,7 +1,7 @@
 """Decides which isolation level holds on this machine, by a worker that tries to escape.
 
-Owns: running ``probe_escapes`` inside each candidate level, judging what it could do, and saying cause and fix in words.
-Must not know: what the daemon does with the answer. A level holds if every attempt that it promises to stop was stopped;
+Owns: running ``probe_escapes`` inside each candidate level, judging what it could do, saying cause and fix in words.
+Must not know: what the daemon does with the answer. A level holds if every attempt that it must stop was stopped;
 looking for a binary or a sysctl only ever explains a failure.
 """
 

@@ -1,7 +1,7 @@
 """What the probe worker runs inside a level: it confines itself like any worker, then tries to get out.
 
-Runs in the sandbox, as text, with the interpreter's library and ``lineup_sdk.confine`` alone; prints one JSON object per
-attempt, ``{name: "denied: …" | "open: …"}``. Every attempt is harmless where it succeeds. The supervisor's side,
+Runs in the sandbox, as text, with the interpreter's library and ``lineup_sdk.confine`` alone; prints one JSON object
+per attempt, ``{name: "denied: …" | "open: …"}``. Every attempt is harmless where it succeeds. The supervisor's side,
 which knows what each answer means, is ``probe``.
 """
 
@@ -11,22 +11,23 @@ import json
 import os
 import socket
 import sys
+from collections.abc import Callable
 
 TARGETS = json.loads(os.environ["LINEUP_PROBE"])  # see probe._targets
 sys.path.append(TARGETS["confine_dir"])  # the one module, without the package around it: a start should not wait for it
-import confine  # noqa: E402
+import confine  # type: ignore[import-not-found]  # noqa: E402
 
 
-def read_file(path):
+def read_file(path: str) -> str:
     with open(path, "rb") as file:
         return f"read {len(file.read(64))} bytes of {path}"
 
 
-def list_folder(path):
+def list_folder(path: str) -> str:
     return f"listed {len(os.listdir(path))} names in {path}"
 
 
-def list_home():
+def list_home() -> str:
     # Inside a sandbox the folder may exist, empty but for the interpreter; what counts is the person's own content.
     found = sorted(set(os.listdir(TARGETS["home"])) & set(TARGETS["home_names"]))
     if not found:
@@ -34,26 +35,32 @@ def list_home():
     return f"listed {len(found)} names of the person's"
 
 
-def write_beside_bundle():
+def write_beside_bundle() -> str:
     with open(os.path.join(os.environ["LINEUP_BUNDLE"], ".probe"), "w") as file:
         file.write("x")
     os.unlink(file.name)
     return "wrote into the bundle"
 
 
-def make_socket(family, kind, protocol=0):
-    socket.socket(family, kind, protocol).close()
+def write_root() -> str:
+    os.mkdir("/lineup-probe")
+    os.rmdir("/lineup-probe")
+    return "made a folder in /"
+
+
+def make_socket(family: int, kind: int) -> str:
+    socket.socket(family, kind).close()
     return "made one"
 
 
-def connect_unix(address):
+def connect_unix(address: str) -> str:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as peer:
         peer.settimeout(1)
         peer.connect(address)
     return "connected"
 
 
-def fork():
+def fork() -> str:
     child = os.fork()
     if child == 0:
         os._exit(0)
@@ -61,13 +68,13 @@ def fork():
     return "forked"
 
 
-def execute():
+def execute() -> None:
     # The interpreter itself is there at every level. A refused exec raises; one that succeeds says so in our place.
     said = 'print(\'{"execute": "open: executed"}\')'
     os.execv(sys.executable, [sys.executable, "-I", "-S", "-c", said])
 
 
-def call(name, *arguments):
+def call(name: str, *arguments: object) -> str:
     libc = ctypes.CDLL(None, use_errno=True)
     function = getattr(libc, name)
     function.restype = ctypes.c_long
@@ -76,16 +83,16 @@ def call(name, *arguments):
     return "the kernel took it"
 
 
-def system_call(number, *arguments):
+def system_call(number: int, *arguments: int) -> str:
     return call("syscall", ctypes.c_long(number), *(ctypes.c_long(argument) for argument in arguments))
 
 
-def signal_supervisor():
+def signal_supervisor() -> str:
     os.kill(TARGETS["supervisor_pid"], 0)
     return "could signal it"
 
 
-def foreign_descriptors():
+def foreign_descriptors() -> str:
     # 0-2, and the folder being listed; the lifeline was closed by confine.
     found = sorted(int(name) for name in os.listdir("/proc/self/fd"))
     if len(found) > 4:
@@ -93,7 +100,7 @@ def foreign_descriptors():
     raise PermissionError(errno.EACCES, "none")
 
 
-def foreign_environment():
+def foreign_environment() -> str:
     known = {"HOME", "TMPDIR", "LANG", "PWD", "LC_CTYPE"}  # bubblewrap adds PWD, the interpreter LC_CTYPE
     found = [name for name in os.environ if not name.startswith("LINEUP_") and name not in known]
     if found:
@@ -103,7 +110,7 @@ def foreign_environment():
 
 ARM = os.uname().machine == "aarch64"
 SUPERVISOR = f"/proc/{TARGETS['supervisor_pid']}"
-ATTEMPTS = {
+ATTEMPTS: dict[str, Callable[[], object]] = {
     "read_home": list_home,
     "stat_home": lambda: os.stat(TARGETS["canary"]) and "found a file by its path",
     "read_canary": lambda: read_file(TARGETS["canary"]),
@@ -111,7 +118,7 @@ ATTEMPTS = {
     "supervisor_environ": lambda: read_file(f"{SUPERVISOR}/environ"),
     "supervisor_fds": lambda: list_folder(f"{SUPERVISOR}/fd"),
     "write_bundle": write_beside_bundle,
-    "write_root": lambda: os.mkdir("/lineup-probe") or os.rmdir("/lineup-probe") or "made a folder in /",
+    "write_root": write_root,
     "inherited_fds": foreign_descriptors,
     "inherited_environment": foreign_environment,
     "tcp4": lambda: make_socket(socket.AF_INET, socket.SOCK_STREAM),
@@ -132,7 +139,7 @@ ATTEMPTS = {
     "bpf": lambda: system_call(280 if ARM else 321, 0, 0, 0),
     "unshare": lambda: call("unshare", 0x10000000),
     "mount": lambda: call("mount", b"none", b"/tmp", b"tmpfs", 0, None),
-    "memfd": lambda: os.close(os.memfd_create("probe")) or "made one",
+    "memfd": lambda: os.fdopen(os.memfd_create("probe"), "wb").close(),
     "execute": execute,  # last: it may not come back
 }
 
@@ -141,15 +148,15 @@ ATTEMPTS = {
 LET_IN = {"EFAULT", "EINVAL", "EBADF", "ENXIO"}
 
 
-def attempt(action):
+def attempt(action: Callable[[], object]) -> str:
     try:
         return f"open: {action()}"
     except OSError as error:
-        name = errno.errorcode.get(error.errno, str(error))
+        name = errno.errorcode.get(error.errno or 0, str(error))
         return f"open: reached the kernel ({name})" if name in LET_IN else f"denied: {name}"
 
 
-def main():
+def main() -> None:
     level = os.environ["LINEUP_LEVEL"]
     confine.apply(level)
     if level != "S1":

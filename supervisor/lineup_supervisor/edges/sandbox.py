@@ -47,7 +47,7 @@ class PythonLayout:
 
 @dataclass(frozen=True)
 class Command:
-    """What the spawner runs. ``sandboxed``: it is bubblewrap, which tells the worker's pid and hands on the lifeline."""
+    """What the spawner runs. ``sandboxed``: it is bubblewrap, which tells the pid and hands the lifeline on."""
 
     argv: tuple[str, ...]
     env: dict[str, str]

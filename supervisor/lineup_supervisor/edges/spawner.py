@@ -8,9 +8,9 @@ Laws:
     * Every ``start`` ends in exactly one ``on_exit``, from the loop, a failed start included; nothing raises into it.
     * A signal goes through a pidfd or to a group whose leader is not yet reaped, so a recycled pid is never hit.
     * No process of a start is alive when its ``on_exit`` is called (S3 wholly; else its process group).
-    * When this process dies, by ``kill -9`` too, so do they all. Services and S2/S1: parent-death signal and a check of the
-      parent. S3: the lifeline, a pipe whose write end is only here. Until it is armed the worker, still our own code,
-      watches it and leaves at its end; armed, the kernel kills bubblewrap at its end, and that kills its sandbox.
+    * When this process dies, by ``kill -9`` too, so do they all. Services and S2/S1: parent-death signal and a check of
+      the parent. S3: the lifeline, a pipe whose write end is only here. Until it is armed the worker, still our own
+      code, watches it and leaves at its end; armed, the kernel kills bubblewrap then, and that kills its sandbox.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _LIMIT_SIGNALS: dict[int, str] = {
 
 @dataclass(frozen=True)
 class Exit:
-    """How a process ended. ``reason``: see ``core.events.WorkerExited``; no ``exit_code``: by a signal, or never ran."""
+    """How a process ended. ``reason``: see ``core.events.WorkerExited``. No ``exit_code``: a signal, or never ran."""
 
     reason: str
     detail: str
