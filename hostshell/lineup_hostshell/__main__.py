@@ -11,7 +11,6 @@ import asyncio
 import logging
 import os
 import signal
-import stat
 import sys
 from pathlib import Path
 from typing import Any
@@ -20,12 +19,13 @@ import uvloop
 
 from lineup_hostshell.agent_link import GOING_AWAY, SERVICE_RESTART, AgentLinks
 from lineup_hostshell.host_session import Welcome
+from lineup_hostshell.run_files import read_private
 from lineup_hostshell.runtime_link import RuntimeLink
 from lineup_hostshell.server import LOOPBACK, LoopbackServer, bind_loopback, build_app
+from lineup_hostshell.workspace import Workspace
 from lineup_protocol.errors import LineUpError
 
 EXIT_STOPPED, EXIT_FAILED, EXIT_RUNTIME_GONE = 0, 1, 3
-TOKEN_BYTES_MAX = 1024
 
 _log = logging.getLogger("lineup.hostshell")
 
@@ -37,9 +37,12 @@ class Hostshell:
         self._run_dir = run_dir
         self._wanted_port = wanted_port
         self._agents: AgentLinks | None = None
+        self._workspace: Workspace | None = None
         self._stop = asyncio.Event()
         self._runtime = RuntimeLink(
-            run_dir, "hostshell", {"agent.send": self._agent_send, "agent.close": self._agent_close}
+            run_dir,
+            "hostshell",
+            {"agent.send": self._agent_send, "agent.close": self._agent_close, "host.delta": self._delta},
         )
 
     def stop(self) -> None:
@@ -49,11 +52,13 @@ class Hostshell:
         """The exit code. Raises LineUpError if it cannot start."""
         welcome = await self._runtime.connect()
         try:
-            self._agents = AgentLinks(self._runtime.send, agent_token(self._run_dir, welcome))
+            token = agent_token(self._run_dir, welcome)
+            self._agents = AgentLinks(self._runtime.send, token)
             listener = bind_loopback(self._wanted_port)
             port = int(listener.getsockname()[1])
-            server = LoopbackServer(build_app(port, self._agents), listener)
-            serving = await server.start()
+            self._workspace = Workspace(self._run_dir, self._runtime, welcome, token, port)
+            server = LoopbackServer(build_app(port, self._agents, self._workspace.routes), listener)
+            serving = (await server.start(), await self._workspace.start())
             await self._runtime.action(
                 "host.listening",
                 {"agent_url": f"ws://{LOOPBACK}:{port}/agent", "workspace_url": f"http://{LOOPBACK}:{port}/"},
@@ -63,23 +68,32 @@ class Hostshell:
         finally:
             self._runtime.close()
 
-    async def _until_the_end(self, server: LoopbackServer, serving: asyncio.Task[None]) -> int:
+    async def _until_the_end(self, server: LoopbackServer, serving: tuple[asyncio.Task[None], ...]) -> int:
         lost = asyncio.create_task(self._runtime.lost.wait())
         stop = asyncio.create_task(self._stop.wait())
-        await asyncio.wait((serving, lost, stop), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((*serving, lost, stop), return_when=asyncio.FIRST_COMPLETED)
         assert self._agents is not None
+        assert self._workspace is not None
         if lost.done():
             _log.error("the Runtime is gone; ending")
             self._agents.close_all(SERVICE_RESTART, "the Runtime is gone; reconnect when it is back")
+            self._workspace.links.runtime_lost()
         else:
             self._agents.close_all(GOING_AWAY, "the host is stopping; reconnect")
+            self._workspace.links.close_all(SERVICE_RESTART, "the host is stopping; reconnect")
         for waiting in (lost, stop):
             waiting.cancel()
-        if not serving.done():
-            await server.stop()
-            return EXIT_RUNTIME_GONE if self._runtime.lost.is_set() else EXIT_STOPPED
-        serving.result()
-        return EXIT_FAILED
+        failed = [task for task in serving if task.done()]
+        await asyncio.gather(server.stop(), self._workspace.stop(), return_exceptions=bool(failed))
+        for task in failed:
+            task.result()
+        if failed:
+            return EXIT_FAILED
+        return EXIT_RUNTIME_GONE if self._runtime.lost.is_set() else EXIT_STOPPED
+
+    def _delta(self, body: dict[str, Any]) -> None:
+        if self._workspace is not None:
+            self._workspace.links.delta(body)
 
     def _agent_send(self, body: dict[str, Any]) -> None:
         if self._agents is not None:
@@ -100,15 +114,7 @@ def agent_token(run_dir: Path, welcome: Welcome) -> str:
     if isinstance(given, str) and given:
         return given
     path = run_dir / "agent.token"
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
-    except OSError as error:
-        raise LineUpError("home_unusable", f"{path} cannot be read: {error.strerror}") from None
-    with open(descriptor, "rb") as file:
-        info = os.fstat(file.fileno())
-        if not stat.S_ISREG(info.st_mode) or info.st_uid != os.geteuid() or info.st_mode & 0o077:
-            raise LineUpError("home_unusable", f"{path} must be a file of yours that others cannot read (chmod 600)")
-        token = file.read(TOKEN_BYTES_MAX).decode("ascii", "replace").strip()
+    token = read_private(path).decode("ascii", "replace").strip()
     if not token:
         raise LineUpError("home_unusable", f"{path} is empty")
     return token

@@ -87,18 +87,38 @@ class RuntimeLink:
         """
         await self._carry(self._session.note(type_, body))
 
-    async def request(self, type_: str, body: dict[str, Any], *, timeout_s: float = ANSWER_S_MAX) -> Any:
-        """Send, and return the ``detail`` of the answer. Raises LineUpError with the refusal's code."""
+    async def begin(
+        self, type_: str, body: dict[str, Any], *, timeout_s: float = ANSWER_S_MAX
+    ) -> asyncio.Future[dict[str, Any]]:
+        """Send, in order with what was sent before, and return what will be the body of ``host.result``.
+
+        The future may also end as LineUpError ``no_runtime``, at the latest after ``timeout_s``. Raises as ``send``.
+        """
         id_, data = self._session.request(type_, body)
         answer = self._pending[id_] = self._loop.create_future()
+        answer.add_done_callback(lambda _: self._pending.pop(id_, None))
+        try:
+            await self._carry(data)
+        except BaseException:
+            answer.cancel()
+            raise
+        timer = self._loop.call_later(timeout_s, self._expire, answer, type_, timeout_s)
+        answer.add_done_callback(lambda _: timer.cancel())
+        return answer
+
+    @staticmethod
+    def _expire(answer: asyncio.Future[dict[str, Any]], type_: str, limit_s: float) -> None:
+        if not answer.done():
+            answer.set_exception(_unanswered(type_, limit_s))
+
+    async def request(self, type_: str, body: dict[str, Any], *, timeout_s: float = ANSWER_S_MAX) -> Any:
+        """Send, and return the ``detail`` of the answer. Raises LineUpError with the refusal's code."""
         try:
             async with asyncio.timeout(timeout_s):
-                await self._carry(data)
-                result = await answer
+                answer = await self.begin(type_, body, timeout_s=timeout_s)
         except TimeoutError:
             raise _unanswered(type_, timeout_s) from None
-        finally:
-            self._pending.pop(id_, None)
+        result = await answer
         if not result["accepted"]:
             raise refusal(result)
         return result.get("detail")
@@ -212,7 +232,7 @@ class RuntimeLink:
     def _fail_all(self) -> None:
         if self._greeted is not None and not self._greeted.done():
             self._greeted.set_exception(_gone())
-        for answer in self._pending.values():
+        for answer in list(self._pending.values()):
             if not answer.done():
                 answer.set_exception(_gone())
         writers, self._writers = self._writers, deque()

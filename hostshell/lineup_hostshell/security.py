@@ -34,7 +34,7 @@ NOT_FOUND = Refusal(404, "not_found", "there is nothing at this address")
 _HOST_MISSING = Refusal(400, "message_invalid", "exactly one Host header is required")
 _HOST_FOREIGN = Refusal(421, "unauthorized", "this server answers to its own loopback address only")
 _ORIGIN_FOREIGN = Refusal(403, "unauthorized", "requests of other origins are refused")
-_TOKEN_WRONG = Refusal(
+TOKEN_WRONG = Refusal(
     401,
     "unauthorized",
     "a bearer token is required: Authorization: Bearer <token>",
@@ -71,11 +71,14 @@ def check_origin(scope: Scope, allowed: frozenset[bytes]) -> Refusal | None:
 
 def check_bearer(scope: Scope, token: str) -> Refusal | None:
     """Exactly one Authorization header with this token; compared in constant time."""
+    return None if hmac.compare_digest(bearer(scope), token.encode()) else TOKEN_WRONG
+
+
+def bearer(scope: Scope) -> bytes:
+    """The credential of exactly one Authorization header, else empty, which is nobody's token."""
     given = values(scope, b"authorization")
     scheme, _, credential = given[0].partition(b" ") if len(given) == 1 else (b"", b"", b"")
-    if scheme.lower() != b"bearer" or not hmac.compare_digest(credential.strip(), token.encode()):
-        return _TOKEN_WRONG
-    return None
+    return credential.strip() if scheme.lower() == b"bearer" else b""
 
 
 async def refuse(refusal: Refusal, scope: Scope, send: Send) -> None:

@@ -13,7 +13,7 @@ import errno
 import logging
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import uvicorn
@@ -108,17 +108,21 @@ async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 class AccessLog:
-    """One line per answer: method, path, status, time. Never a query, a header or a body: secrets live there."""
+    """One line per answer: method, path, status, time. Never a query, a header or a body: secrets live there.
 
-    def __init__(self, app: ASGIApp) -> None:
+    ``path`` makes what is written of a path in which there may be one, too.
+    """
+
+    def __init__(self, app: ASGIApp, path: Callable[[str], str] = str) -> None:
         self._app = app
+        self._path = path
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         started = time.monotonic()
 
         async def send_logged(message: Message) -> None:
             if message["type"] in ("http.response.start", "websocket.http.response.start", "websocket.accept"):
-                path = ascii(scope["path"][:LOGGED_PATH_LENGTH_MAX])
+                path = ascii(self._path(scope["path"])[:LOGGED_PATH_LENGTH_MAX])
                 elapsed_ms = (time.monotonic() - started) * 1000
                 _log.info("%s %s %d %.1f ms", scope.get("method", "WS"), path, message.get("status", 101), elapsed_ms)
             await send(message)

@@ -30,7 +30,7 @@ async def main():
     (Path(home) / "app").mkdir(exist_ok=True)
     spawner = Spawner()
     logs = LogDirectory(Path(home, "logs"))
-    settings = HostSettings(Path(home, "run"), logs, ("S3", "S2", "S1"))
+    settings = HostSettings(Path(home, "run"), logs, ("S3", "S2", "S1"), bwrap=os.environ.get("LINEUP_TEST_BWRAP"))
     host = WorkerHost(settings, spawner, entry=entry)
     print("spawning", flush=True)
     service = service_command((sys.executable, "-c", "import time; time.sleep(600) #" + home), env={})

@@ -27,12 +27,14 @@ class Person:
         self.conversations: dict[str, Row] = {}
         self.sessions: dict[str, Row] = {}
         self.surfaces: dict[str, Row] = {}
+        self.operations: dict[str, Row] = {}
         self._rows = {
             "interaction": self.interactions,
             "instance": self.instances,
             "conversation": self.conversations,
             "session": self.sessions,
             "surface": self.surfaces,
+            "operation": self.operations,
         }
         self.disabled: set[str] = set()
         self.operator_calls: list[str] = []
@@ -224,7 +226,10 @@ class Person:
         rows = self.pending()
         for row in rows:
             self.do("interaction.answer", interaction_id=row["interaction_id"], result=self.answer_to(row))
-        away = [row for row in self.conversations.values() if row["focus"][-1:] != [row["chat_instance_id"]]]
+        # Leaving would interrupt an operation: whoever has one under way stays until it has run out.
+        stays = {row["conversation_id"] for row in self.operations.values() if row["state"] == "focusing"}
+        rest = [row for row in self.conversations.values() if row["conversation_id"] not in stays]
+        away = [row for row in rest if row["focus"][-1:] != [row["chat_instance_id"]]]
         for row in away:
             self.do("conversation.home", conversation_id=row["conversation_id"])
         return bool(rows or away)

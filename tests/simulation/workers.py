@@ -386,7 +386,7 @@ class Process:
     def _do_hostile(self) -> None:
         """What no honest worker sends; sent beside the session, which would refuse it."""
         rng, world = self.world.rng, self.world
-        other = rng.choice(world.all_calls() or ["k-none"])
+        other = rng.choice(world.calls_to_forge())
         question = rng.choice(world.person.all_interactions() or ["q-none"])
         self._made += 1
         id_ = f"x{self._made}"

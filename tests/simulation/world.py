@@ -76,7 +76,8 @@ class World:
         self.store = Store()
         self.links: dict[str, Link] = {}
         self.processes: dict[tuple[str, int], Process] = {}
-        self.callable_tools = list(bundles.TOOLS)
+        tools = list(bundles.TOOLS)
+        self.callable_tools = self.rng.sample(tools, self.rng.choice((2, 4, 8, len(tools), len(tools))))
         self.person = Person(self)
         self.agents = [SimAgent(self, f"a{n}") for n in range(self.mix.agents)]
         self.queue: deque[ev.AnyEvent] = deque()
@@ -107,8 +108,10 @@ class World:
     def all_conversations(self) -> list[str]:
         return [c for agent in self.agents for c in agent.conversations] + list(self.person.conversations)
 
-    def all_calls(self) -> list[str]:
-        return [call_id for agent in self.agents for call_id in agent.calls]
+    def calls_to_forge(self) -> list[str]:
+        """Calls that are open as far as their agents know, else any."""
+        open_ = [c for agent in self.agents for c in agent.calls if c not in agent.results]
+        return open_ or [c for agent in self.agents for c in agent.calls] or ["k-none"]
 
     def input_for(self, tool_id: str) -> dict[str, Any]:
         rng = self.rng
@@ -335,7 +338,7 @@ class World:
         if rng.random() < self.mix.long_wait:
             self.pass_time(rng.choice((5_000, 61_000, 700_000)))
         else:
-            self.pass_time(rng.choice((1, 10, 50, 200, 1_000)))
+            self.pass_time(rng.choice((1, 10, 50, 200, 1_000, 4_000)))
 
     def _toggle_full(self) -> None:
         self.store.full = not self.store.full

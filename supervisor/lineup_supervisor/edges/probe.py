@@ -76,6 +76,11 @@ class ProbeReport:
     attempts: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     @property
+    def levels(self) -> tuple[policy.Level, ...]:
+        """What workers may be started at; the operator's S1 for system MiniApps is not the probe's to add."""
+        return tuple(level for level in policy.LEVELS if level == self.level)
+
+    @property
     def why_not(self) -> str:
         """Cause and fix of what failed, as one sentence; empty if the default level holds."""
         return "; ".join(f"{layer.cause} ({layer.fix})" for layer in self.layers if not layer.ok and layer.cause)

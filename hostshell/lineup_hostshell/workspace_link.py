@@ -1,0 +1,384 @@
+"""The workspace's WebSocket: pages in, actions and questions up, snapshots and deltas down.
+
+This file owns the sockets of pages: who may open one, what a person may ask, how much may wait for a slow page. It
+decides nothing: the Runtime answers, and takes whatever comes through here for a person's word. One subscription serves
+every page; each begins with a snapshot of its own, and deltas that arrive before it wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Protocol
+
+import msgspec
+from starlette.types import Receive, Scope, Send
+
+from lineup_hostshell.agent_link import POLICY_VIOLATION, SERVICE_RESTART, TRY_AGAIN_LATER, UNSUPPORTED_DATA
+from lineup_hostshell.edge_protocols import WebSocketConnection
+from lineup_hostshell.security import Refusal, refuse, values
+from lineup_hostshell.workspace_auth import SessionTokens
+from lineup_protocol.codec import decode_json
+from lineup_protocol.errors import LineUpError
+from lineup_protocol.ids import is_id
+from lineup_protocol.limits import KIB, MIB
+
+# Close codes of our own (4000 to 4999 are free for that).
+TOKEN_REFUSED, AUTH_LATE = 4401, 4408
+
+TABS_MAX = 64
+STRANGERS_MAX = 32  # sockets that have not shown a token yet; they must not take the places of pages
+AUTH_FRAME_BYTES_MAX = 4 * KIB
+FRAME_BYTES_MAX = 4 * MIB  # a surface's submit with a 2 MiB picture in base64 fits
+REQUESTS_PER_TAB_MAX = 128  # waiting for their answers; beyond it the page's socket is not read
+
+ACTIONS = frozenset(
+    (
+        "person.text",
+        "session.continue",
+        "grant.revoke",
+        "call.cancel",
+    )
+)
+ACTION_FAMILIES = ("conversation.", "interaction.", "instance.", "surface.", "notification.")
+QUERIES = frozenset(
+    (
+        "agents",
+        "apps",
+        "artifact",
+        "artifacts",
+        "audit.page",
+        "call",
+        "calls",
+        "grants",
+        "instance",
+        "interaction",
+        "interactions",
+        "notifications",
+        "operation",
+        "session",
+        "snapshot",
+        "status",
+        "story",
+        "surface",
+        "timeline",
+        "tools",
+    )
+)
+
+_FULL = Refusal(503, "rate_limited", "too many pages are connected already", ((b"retry-after", b"5"),))
+_encode = msgspec.json.Encoder().encode
+_log = logging.getLogger("lineup.hostshell.workspace_link")
+
+Detail = Callable[[Any], Any]
+Answer = asyncio.Future[dict[str, Any]]
+
+
+class Runtime(Protocol):
+    """What this file needs of ``RuntimeLink``."""
+
+    async def begin(self, type_: str, body: dict[str, Any]) -> Answer: ...
+
+
+class Surfaces(Protocol):
+    """What this file needs of whoever serves surfaces; raises LineUpError."""
+
+    async def load(self, tab: object, args: dict[str, Any], on_torn: Callable[[dict[str, Any]], None]) -> Any: ...
+
+    def unload(self, tab: object, args: dict[str, Any]) -> Any: ...
+
+    def tab_ended(self, tab: object) -> None: ...
+
+    def surface_closed(self, surface_id: str) -> None: ...
+
+
+@dataclass(frozen=True)
+class TabLimits:
+    """What one page may cost. The defaults are the product's; tests tighten them."""
+
+    auth_s_max: float = 5.0
+    """seconds from the upgrade to a good token"""
+    unread_bytes_max: int = 24 * MIB
+    """bytes that wait for a page that does not read: one largest snapshot and as much again as deltas"""
+    held_bytes_max: int = 8 * MIB
+    """bytes of deltas that wait for a page's first snapshot"""
+
+
+class _Phase(Enum):
+    STRANGER = "stranger"  # no token yet
+    WAITING = "waiting"  # for its snapshot; deltas are held
+    LIVE = "live"
+
+
+@dataclass(eq=False)
+class _Tab:
+    """One open WebSocket of a page."""
+
+    name: str
+    socket: WebSocketConnection
+    host: str
+    nonce: str
+    phase: _Phase = _Phase.STRANGER
+    held: list[tuple[int, bytes]] = field(default_factory=list)
+    held_bytes: int = 0
+    auth_timer: asyncio.TimerHandle | None = None
+    room: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(REQUESTS_PER_TAB_MAX))
+    tasks: set[asyncio.Task[None]] = field(default_factory=set)
+
+
+class WorkspaceLinks:
+    """All pages of this process: the ASGI endpoint of ``/workspace``; ``delta`` for what the Runtime says."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        sessions: SessionTokens,
+        surfaces: Surfaces,
+        hello: dict[str, Any],
+        limits: TabLimits | None = None,
+    ) -> None:
+        self._runtime = runtime
+        self._sessions = sessions
+        self._surfaces = surfaces
+        self._hello = {"t": "hello", **hello}
+        self._limits = limits or TabLimits()
+        self._tabs: set[_Tab] = set()
+        self._revision: int | None = None  # of the last delta
+        self._numbers = itertools.count(1)
+
+    def __len__(self) -> int:
+        return len(self._tabs)
+
+    # one page
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        strangers = sum(tab.phase is _Phase.STRANGER for tab in self._tabs)
+        if strangers >= STRANGERS_MAX or len(self._tabs) - strangers >= TABS_MAX:
+            await refuse(_FULL, scope, send)
+            return
+        host = values(scope, b"host")[0].decode("latin-1").strip().lower()
+        tab = _Tab(f"tab-{next(self._numbers)}", scope["lineup.socket"], host, secrets.token_urlsafe(24))
+        self._tabs.add(tab)
+        started = time.monotonic()
+        try:
+            await receive()  # websocket.connect
+            await send({"type": "websocket.accept"})
+            await self._serve(tab, receive)
+        finally:
+            self._tabs.discard(tab)
+            if tab.auth_timer is not None:
+                tab.auth_timer.cancel()
+            for task in list(tab.tasks):
+                task.cancel()
+            self._surfaces.tab_ended(tab)
+            _log.info("%s has ended after %.1f s", tab.name, time.monotonic() - started)
+
+    async def _serve(self, tab: _Tab, receive: Receive) -> None:
+        tab.socket.limit_message(AUTH_FRAME_BYTES_MAX)
+        self._write(tab, _encode({"t": "challenge", "nonce": tab.nonce}))
+        late = (AUTH_LATE, f"no token within {self._limits.auth_s_max:g} s")
+        tab.auth_timer = asyncio.get_running_loop().call_later(self._limits.auth_s_max, tab.socket.close_with, *late)
+        while (message := await receive())["type"] != "websocket.disconnect":
+            text = message.get("text")
+            if text is None:
+                tab.socket.close_with(UNSUPPORTED_DATA, "the workspace takes JSON text frames only")
+                continue
+            try:
+                frame = decode_json(text, bytes_max=FRAME_BYTES_MAX)
+            except LineUpError as error:
+                tab.socket.close_with(POLICY_VIOLATION, f"not a frame: {error.message}")
+                continue
+            if not isinstance(frame, dict):
+                tab.socket.close_with(POLICY_VIOLATION, "a frame is an object")
+            elif tab.phase is _Phase.STRANGER:
+                await self._authenticate(tab, frame)
+            else:
+                await self._take(tab, frame)
+
+    async def _authenticate(self, tab: _Tab, frame: dict[str, Any]) -> None:
+        assert tab.auth_timer is not None
+        tab.auth_timer.cancel()
+        if not self._is_good(tab, frame):
+            _log.warning("%s showed no good token", tab.name)
+            tab.socket.close_with(TOKEN_REFUSED, "the token is not good here; `lineup open` makes a new link")
+            return
+        tab.socket.limit_message(FRAME_BYTES_MAX)
+        _log.info("%s is open", tab.name)
+        self._write(tab, _encode(self._hello))
+        tab.phase = _Phase.WAITING
+        await self._send_snapshot(tab)
+
+    def _is_good(self, tab: _Tab, frame: dict[str, Any]) -> bool:
+        match frame:
+            case {"t": "auth", "token": str(token), **rest} if not rest:
+                return self._sessions.check(token)
+            case {"t": "auth", "id": str(id_), "proof": str(proof), **rest} if not rest:
+                return self._sessions.check_proof(id_, proof, tab.host, tab.nonce)
+            case _:
+                return False
+
+    # what a page asks
+
+    async def _take(self, tab: _Tab, frame: dict[str, Any]) -> None:
+        id_, kind, name, args = frame.get("id"), frame.get("t"), frame.get("name"), frame.get("args", {})
+        if not is_id(id_) or kind not in ("action", "query"):
+            tab.socket.close_with(POLICY_VIOLATION, "a frame is an action or a query with an id")
+            return
+        assert isinstance(id_, str)
+        await tab.room.acquire()
+        try:
+            if not isinstance(name, str) or not isinstance(args, dict):
+                raise LineUpError("message_invalid", "/: name must be a string and args an object")
+            if kind == "action":
+                await self._act(tab, id_, name, args, frame.get("action_id"))
+            else:
+                await self._ask(tab, id_, name, args)
+        except LineUpError as error:
+            self._refuse(tab, id_, error)
+
+    async def _act(self, tab: _Tab, id_: str, name: str, args: dict[str, Any], action_id: Any) -> None:
+        if not is_id(action_id):
+            raise LineUpError("message_invalid", "/action_id: must be an id")
+        if name not in ACTIONS and not name.startswith(ACTION_FAMILIES):
+            raise LineUpError("unauthorized", "this is no action of a person; use the command line")
+        body = {"action_id": action_id, "name": name, "args": args}
+        self._relay(tab, id_, await self._runtime.begin("host.action", body))
+
+    async def _ask(self, tab: _Tab, id_: str, name: str, args: dict[str, Any]) -> None:
+        if name == "surface.load":
+            task = asyncio.create_task(self._load(tab, id_, args))
+            tab.tasks.add(task)
+            task.add_done_callback(tab.tasks.discard)
+        elif name == "surface.unload":
+            self._answer(tab, id_, {"accepted": True, "detail": self._surfaces.unload(tab, args)})
+        elif name in QUERIES:
+            answer = await self._runtime.begin("host.query", {"name": name, "args": args})
+            self._relay(tab, id_, answer, _without_content if name == "artifact" else None)
+        else:
+            raise LineUpError("unauthorized", "this is no question of a person; use the command line")
+
+    async def _load(self, tab: _Tab, id_: str, args: dict[str, Any]) -> None:
+        def torn(load: dict[str, Any]) -> None:
+            self._write(tab, _encode({"t": "torn", **load}))
+
+        try:
+            self._answer(tab, id_, {"accepted": True, "detail": await self._surfaces.load(tab, args, torn)})
+        except LineUpError as error:
+            self._refuse(tab, id_, error)
+
+    def _relay(self, tab: _Tab, id_: str, answer: Answer, shown: Detail | None = None) -> None:
+        """Answer the page when the Runtime has answered; without a task per question."""
+
+        def answered(done: Answer) -> None:
+            try:
+                result = done.result()
+            except LineUpError as error:
+                self._refuse(tab, id_, error)
+                return
+            except asyncio.CancelledError:
+                return
+            result = {name: value for name, value in result.items() if name != "re"}
+            if shown is not None and result["accepted"]:
+                result["detail"] = shown(result["detail"])
+            self._answer(tab, id_, result)
+
+        answer.add_done_callback(answered)
+
+    def _refuse(self, tab: _Tab, id_: str, error: LineUpError) -> None:
+        self._answer(tab, id_, {"accepted": False, **error.as_dict()})
+
+    def _answer(self, tab: _Tab, id_: str, result: dict[str, Any]) -> None:
+        tab.room.release()
+        self._write(tab, _encode({"t": "result", "re": id_, **result}))
+
+    # what the Runtime says
+
+    async def _send_snapshot(self, tab: _Tab) -> None:
+        """From here to its snapshot a tab's deltas are held; subscribing again is no second subscription."""
+        try:
+            answer = await self._runtime.begin("host.subscribe", {})
+        except LineUpError as error:
+            self._without_snapshot(tab, error.message)
+            return
+        answer.add_done_callback(lambda done: self._snapshot_came(tab, done))
+
+    def _snapshot_came(self, tab: _Tab, answer: Answer) -> None:
+        if answer.cancelled() or tab not in self._tabs:
+            return
+        problem = answer.exception()
+        result = answer.result() if problem is None else {"accepted": False, "message": str(problem)}
+        if not result["accepted"]:
+            self._without_snapshot(tab, result.get("message", ""))
+            return
+        snapshot = result["detail"]
+        self._write(tab, _encode({"t": "snapshot", "snapshot": snapshot}))
+        held, tab.held, tab.held_bytes = tab.held, [], 0
+        tab.phase = _Phase.LIVE
+        for revision, data in held:
+            if revision > snapshot["revision"]:
+                self._write(tab, data)
+
+    def _without_snapshot(self, tab: _Tab, why: str) -> None:
+        _log.warning("%s gets no snapshot: %s", tab.name, why)
+        tab.socket.close_with(TRY_AGAIN_LATER, "there is no snapshot just now; reconnect")
+
+    def delta(self, body: dict[str, Any]) -> None:
+        """``host.delta``: encoded once, for every page."""
+        revision = body["revision"]
+        missed = self._revision is not None and revision != self._revision + 1
+        self._revision = revision
+        data = _encode({"t": "delta", "revision": revision, "changes": body["changes"]})
+        for tab in list(self._tabs):
+            if tab.phase is _Phase.WAITING:
+                self._hold(tab, revision, data)
+            elif tab.phase is _Phase.LIVE and missed:
+                self._start_anew(tab)
+            elif tab.phase is _Phase.LIVE:
+                self._write(tab, data)
+        for change in body["changes"]:
+            if change["kind"] == "surface" and (change["row"] is None or change["row"]["status"] == "closed"):
+                self._surfaces.surface_closed(change["id"])
+
+    def _hold(self, tab: _Tab, revision: int, data: bytes) -> None:
+        tab.held.append((revision, data))
+        tab.held_bytes += len(data)
+        if tab.held_bytes > self._limits.held_bytes_max:
+            tab.held = []
+            self._without_snapshot(tab, "too much happened meanwhile")
+
+    def _start_anew(self, tab: _Tab) -> None:
+        """A delta was lost on the way: what the page has is no base for the next one."""
+        _log.warning("%s starts anew: a delta is missing", tab.name)
+        tab.phase = _Phase.WAITING
+        task = asyncio.create_task(self._send_snapshot(tab))
+        tab.tasks.add(task)
+        task.add_done_callback(tab.tasks.discard)
+
+    def runtime_lost(self) -> None:
+        """Tell every page; they come back by themselves."""
+        for tab in list(self._tabs):
+            if tab.phase is not _Phase.STRANGER:
+                self._write(tab, _encode({"t": "runtime", "up": False}))
+        self.close_all(SERVICE_RESTART, "the Runtime is gone; reconnect when it is back")
+
+    def close_all(self, code: int, reason: str) -> None:
+        for tab in list(self._tabs):
+            tab.socket.close_with(code, reason)
+
+    def _write(self, tab: _Tab, data: bytes) -> None:
+        if tab.socket.buffered_bytes > self._limits.unread_bytes_max:
+            _log.warning("%s does not read; disconnected", tab.name)
+            tab.socket.close_with(TRY_AGAIN_LATER, "this page reads too slowly; reconnect")
+            return
+        tab.socket.write_texts([data])
+
+
+def _without_content(artifact: Any) -> Any:
+    """Bytes do not travel in JSON; ``GET /artifacts/<id>`` has them."""
+    return {name: value for name, value in artifact.items() if name != "content"}

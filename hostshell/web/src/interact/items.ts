@@ -1,0 +1,66 @@
+// From a conversation's entries to the rows of the timeline: days, the mark of what is new, texts, questions, folded
+// app sessions, and what the person has just sent. Pure.
+
+import { daysBetween } from "../i18n";
+import type { Entry } from "../runtime/rows";
+import type { Echo } from "../state/model";
+
+export type Item =
+  | { kind: "start"; key: string }
+  | { kind: "day"; key: string; at: string }
+  | { kind: "new"; key: string }
+  | { kind: "text"; key: string; entry: Entry; first: boolean }
+  | { kind: "interaction"; key: string; entry: Entry }
+  | { kind: "session"; key: string; entry: Entry }
+  | { kind: "echo"; key: string; echo: Echo; first: boolean };
+
+const SAME_SPEAKER_MS_MAX = 5 * 60_000;
+
+export interface ItemOptions {
+  complete: boolean; // the first entry is the conversation's first
+  newAfter: number | null; // entries beyond this number are new to the person
+  unfolded: string | null; // an app session whose entries stand in the main timeline: the one in front
+}
+
+export function buildItems(entries: readonly Entry[], echoes: readonly Echo[], options: ItemOptions): Item[] {
+  const items: Item[] = [];
+  if (options.complete && entries.length > 0) items.push({ kind: "start", key: "start" });
+  let day: Date | null = null;
+  let speaker: { author: string; at: number } | null = null;
+  let marked = options.newAfter === null;
+  for (const entry of entries) {
+    const kind = shownAs(entry, options.unfolded);
+    if (!kind) continue;
+    const at = new Date(entry.at);
+    if (!day || daysBetween(day, at) !== 0) {
+      items.push({ kind: "day", key: `day:${entry.n}`, at: entry.at });
+      day = at;
+      speaker = null;
+    }
+    if (!marked && entry.n > (options.newAfter ?? 0) && entry.author !== "person") {
+      items.push({ kind: "new", key: "new" });
+      marked = true;
+      speaker = null;
+    }
+    const key = `n:${entry.n}`;
+    if (kind === "text") {
+      const first: boolean =
+        speaker?.author !== entry.author || at.getTime() - speaker.at > SAME_SPEAKER_MS_MAX;
+      items.push({ kind, key, entry, first });
+      speaker = { author: entry.author, at: at.getTime() };
+    } else {
+      items.push({ kind, key, entry });
+      speaker = null;
+    }
+  }
+  for (const echo of echoes) {
+    items.push({ kind: "echo", key: `echo:${echo.action_id}`, echo, first: speaker?.author !== "person" });
+    speaker = { author: "person", at: Date.parse(echo.at) };
+  }
+  return items;
+}
+
+function shownAs(entry: Entry, unfolded: string | null): "text" | "interaction" | "session" | null {
+  if (entry.session_id && entry.session_id !== unfolded) return null;
+  return entry.kind === "text" || entry.kind === "interaction" || entry.kind === "session" ? entry.kind : null;
+}

@@ -1,0 +1,73 @@
+// Markdown to safe HTML. Raw HTML is never let through, links open outside, pictures stay links (nothing is loaded from
+// elsewhere), and the result is sanitised again with a short list of what may be in it.
+
+import DOMPurify from "dompurify";
+import MarkdownIt from "markdown-it";
+
+export interface MarkdownWords {
+  copy: string;
+  code: string;
+  table: string;
+}
+
+const KEPT_MAX = 500;
+const ALLOWED_TAGS =
+  "a blockquote br button code del div em h1 h2 h3 h4 h5 h6 hr li ol p pre s span strong table tbody td th thead tr ul".split(
+    " ",
+  );
+const ALLOWED_ATTR = ["href", "target", "rel", "class", "start", "data-copy", "type", "tabindex", "role", "aria-label", "style"];
+
+const parser = new MarkdownIt({ html: false, linkify: true, breaks: true, typographer: false });
+
+parser.validateLink = (url) => /^(https?:|mailto:)/i.test(url.trim());
+
+parser.renderer.rules.link_open = (tokens, index, options, _env, self) => {
+  tokens[index]?.attrSet("target", "_blank");
+  tokens[index]?.attrSet("rel", "noopener noreferrer nofollow");
+  return self.renderToken(tokens, index, options);
+};
+
+parser.renderer.rules.image = (tokens, index) => {
+  const source = tokens[index]?.attrGet("src") ?? "";
+  const label = parser.utils.escapeHtml(tokens[index]?.content || source);
+  return `<a href="${parser.utils.escapeHtml(source)}" target="_blank" rel="noopener noreferrer nofollow">${label}</a>`;
+};
+
+parser.renderer.rules.fence = (tokens, index, _options, env: MarkdownWords) => {
+  const token = tokens[index];
+  return codeBlock(token?.content ?? "", token?.info.trim().split(/\s+/)[0] ?? "", env);
+};
+parser.renderer.rules.code_block = (tokens, index, _options, env: MarkdownWords) =>
+  codeBlock(tokens[index]?.content ?? "", "", env);
+
+parser.renderer.rules.table_open = (_tokens, _index, _options, env: MarkdownWords) =>
+  `<div class="table" tabindex="0" role="region" aria-label="${parser.utils.escapeHtml(env.table)}"><table>`;
+parser.renderer.rules.table_close = () => "</table></div>";
+
+function codeBlock(code: string, language: string, words: MarkdownWords): string {
+  const escape = parser.utils.escapeHtml;
+  return (
+    `<div class="code"><div class="code-head"><span>${escape(language)}</span>` +
+    `<button type="button" data-copy="1">${escape(words.copy)}</button></div>` +
+    `<pre tabindex="0" role="region" aria-label="${escape(words.code)}"><code>${escape(code)}</code></pre></div>`
+  );
+}
+
+const kept = new Map<string, string>();
+
+/** Safe HTML of a text; the newest few hundred are remembered, so that scrolling does not render them again. */
+export function renderMarkdown(text: string, words: MarkdownWords): string {
+  const key = `${words.copy}\0${text}`;
+  const known = kept.get(key);
+  if (known !== undefined) return known;
+  const html = DOMPurify.sanitize(parser.render(text, words), {
+    ALLOWED_TAGS,
+    ALLOWED_ATTR,
+    ALLOW_DATA_ATTR: false,
+    ALLOWED_URI_REGEXP: /^(?:https?:|mailto:)/i,
+    ADD_ATTR: ["target"],
+  });
+  if (kept.size >= KEPT_MAX) kept.delete(kept.keys().next().value ?? "");
+  kept.set(key, html);
+  return html;
+}

@@ -1,0 +1,203 @@
+// Two canvases: the scene (every element, kept as a picture) and above it the glass (what the person is doing just now).
+//
+// What keeps 10,000 elements usable: a change redraws only its own box of the scene; moving the camera shows the picture
+// that is there at once, shifted, and draws it anew in slices that fit a frame; a drag draws on the glass alone.
+
+import type { Board, Damage } from "./board";
+import { type Camera, type Size, viewOf } from "./camera";
+import type { Element } from "./elements";
+import { type Box, boxOf, grow, overlaps } from "./geometry";
+import { GROUND, type Theme } from "./palette";
+import { type Context, paint } from "./paint";
+
+const SLICE_MS = 8; // of drawing per frame, so that input is never kept waiting
+const DRAWN_AT_ONCE_MAX = 1500; // so many elements fit a frame
+
+export class View {
+  camera: Camera = { x: 0, y: 0, zoom: 1 };
+  theme: Theme = "light";
+  /** Drawn on the glass instead: the ids that a drag holds. */
+  held: ReadonlySet<string> = new Set();
+  /** Draws the glass, in board units. */
+  drawGlass: (context: Context) => void = () => {};
+
+  private readonly scene: Context;
+  private readonly glass: Context;
+  private picture: Context = newContext();
+  private pictureCamera: Camera = this.camera;
+  private size: Size = { w: 1, h: 1 };
+  private dpr = 1;
+  private damage: Damage | null = "all";
+  private frame = 0;
+  private slice: { elements: Element[]; at: number; context: Context; camera: Camera } | null = null;
+
+  constructor(
+    private readonly board: Board,
+    private readonly sceneCanvas: HTMLCanvasElement,
+    private readonly glassCanvas: HTMLCanvasElement,
+  ) {
+    this.scene = contextOf(sceneCanvas);
+    this.glass = contextOf(glassCanvas);
+    board.onchange((damage) => this.damaged(damage));
+  }
+
+  get pageSize(): Size {
+    return this.size;
+  }
+
+  resize(w: number, h: number, dpr: number): void {
+    if (!w || !h) return;
+    this.size = { w, h };
+    this.dpr = dpr;
+    for (const canvas of [this.sceneCanvas, this.glassCanvas]) {
+      canvas.width = Math.round(w * dpr);
+      canvas.height = Math.round(h * dpr);
+    }
+    this.damaged("all");
+  }
+
+  look(camera: Camera): void {
+    this.camera = camera;
+    this.damaged("all");
+  }
+
+  hold(ids: ReadonlySet<string>): void {
+    const before = this.held;
+    this.held = ids;
+    for (const id of new Set([...before, ...ids])) {
+      const element = this.board.get(id);
+      if (element) this.damaged(boxOf(element));
+    }
+    this.refresh();
+  }
+
+  damaged(damage: Damage): void {
+    const before = this.damage;
+    this.damage = before === "all" || damage === "all" ? "all" : before ? hull(before, damage) : damage;
+    this.refresh();
+  }
+
+  /** Draw at the next frame: at least the glass. */
+  refresh(): void {
+    this.frame ||= requestAnimationFrame(() => {
+      this.frame = 0;
+      this.draw();
+    });
+  }
+
+  private draw(): void {
+    const damage = this.damage;
+    this.damage = null;
+    if (damage === "all") this.drawAll();
+    else if (damage) this.drawBox(damage);
+    if (this.slice) this.drawSlice();
+    this.show();
+    const glass = this.glass;
+    this.clear(glass);
+    this.place(glass, this.camera);
+    for (const id of this.held) {
+      const element = this.board.get(id);
+      if (element) paint(glass, element, this.theme);
+    }
+    this.drawGlass(glass);
+  }
+
+  /** Begin the whole picture anew; small ones are done at once. */
+  private drawAll(): void {
+    const elements = this.shown(viewOf(this.camera, this.size));
+    const context = newContext(this.sceneCanvas.width, this.sceneCanvas.height);
+    this.place(context, this.camera);
+    this.slice = { elements, at: 0, context, camera: this.camera };
+    if (elements.length <= DRAWN_AT_ONCE_MAX) this.drawSlice(Number.POSITIVE_INFINITY);
+  }
+
+  private drawSlice(budget = SLICE_MS): void {
+    const slice = this.slice;
+    if (!slice) return;
+    const end = performance.now() + budget;
+    while (slice.at < slice.elements.length) {
+      if (slice.at % 32 === 31 && performance.now() > end) {
+        this.refresh();
+        slice.at = this.paintOne(slice.context, slice.elements, slice.at);
+        return;
+      }
+      slice.at = this.paintOne(slice.context, slice.elements, slice.at);
+    }
+    this.slice = null;
+    this.picture = slice.context;
+    this.pictureCamera = slice.camera;
+  }
+
+  private paintOne(context: Context, elements: readonly Element[], at: number): number {
+    const element = elements[at];
+    if (element) paint(context, element, this.theme);
+    return at + 1;
+  }
+
+  /** One box of the picture anew. While a whole picture is under way, that one begins again instead. */
+  private drawBox(box: Box): void {
+    if (this.slice) {
+      this.drawAll();
+      return;
+    }
+    const context = this.picture;
+    const pixel = 1 / (this.pictureCamera.zoom * this.dpr);
+    const dirty = grow(box, 2 * pixel);
+    context.save();
+    context.beginPath();
+    context.rect(dirty.x, dirty.y, dirty.w, dirty.h);
+    context.clip();
+    context.clearRect(dirty.x, dirty.y, dirty.w, dirty.h);
+    for (const element of this.shown(dirty)) paint(context, element, this.theme);
+    context.restore();
+  }
+
+  private shown(box: Box): Element[] {
+    return this.board.elements.filter((element) => !this.held.has(element.id) && overlaps(box, boxOf(element)));
+  }
+
+  /** The picture onto the page, shifted if the camera has gone on since. */
+  private show(): void {
+    const { scene, camera, pictureCamera: drawn, dpr } = this;
+    scene.setTransform(1, 0, 0, 1, 0, 0);
+    scene.fillStyle = GROUND[this.theme];
+    scene.fillRect(0, 0, scene.canvas.width, scene.canvas.height);
+    const by = camera.zoom / drawn.zoom;
+    const [dx, dy] = [(drawn.x - camera.x) * camera.zoom * dpr, (drawn.y - camera.y) * camera.zoom * dpr];
+    scene.setTransform(by, 0, 0, by, dx, dy);
+    scene.drawImage(this.picture.canvas, 0, 0);
+  }
+
+  private place(context: Context, camera: Camera): void {
+    const scale = camera.zoom * this.dpr;
+    context.setTransform(scale, 0, 0, scale, -camera.x * scale, -camera.y * scale);
+  }
+
+  private clear(context: Context): void {
+    context.setTransform(1, 0, 0, 1, 0, 0);
+    context.clearRect(0, 0, context.canvas.width, context.canvas.height);
+  }
+}
+
+function hull(one: Box, other: Box): Box {
+  const [x, y] = [Math.min(one.x, other.x), Math.min(one.y, other.y)];
+  return {
+    x,
+    y,
+    w: Math.max(one.x + one.w, other.x + other.w) - x,
+    h: Math.max(one.y + one.h, other.y + other.h) - y,
+  };
+}
+
+function newContext(w = 1, h = 1): Context {
+  const canvas = document.createElement("canvas");
+  canvas.width = w;
+  canvas.height = h;
+  return contextOf(canvas);
+}
+
+function contextOf(canvas: HTMLCanvasElement): Context {
+  const context = canvas.getContext("2d");
+  if (!context) throw new Error("this browser has no canvas");
+  return context;
+}
