@@ -26,38 +26,13 @@ SECURITY_HEADERS: tuple[tuple[bytes, bytes], ...] = (
     (b"cache-control", b"no-store"),
 )
 
-_POWERFUL_FEATURES = [
-    "accelerometer",
-    "autoplay",
-    "bluetooth",
-    "camera",
-    "clipboard-read",
-    "clipboard-write",
-    "display-capture",
-    "encrypted-media",
-    "fullscreen",
-    "gamepad",
-    "geolocation",
-    "gyroscope",
-    "hid",
-    "identity-credentials-get",
-    "idle-detection",
-    "local-fonts",
-    "magnetometer",
-    "microphone",
-    "midi",
-    "otp-credentials",
-    "payment",
-    "picture-in-picture",
-    "publickey-credentials-get",
-    "screen-wake-lock",
-    "serial",
-    "storage-access",
-    "usb",
-    "web-share",
-    "window-management",
-    "xr-spatial-tracking",
-]
+_POWERFUL_FEATURES = (
+    "accelerometer=(), autoplay=(), bluetooth=(), camera=(), clipboard-read=(), clipboard-write=(), "
+    "display-capture=(), encrypted-media=(), fullscreen=(), gamepad=(), geolocation=(), gyroscope=(), hid=(), "
+    "idle-detection=(), local-fonts=(), magnetometer=(), microphone=(), midi=(), payment=(), picture-in-picture=(), "
+    "publickey-credentials-get=(), screen-wake-lock=(), serial=(), storage-access=(), usb=(), web-share=(), "
+    "window-management=(), xr-spatial-tracking=()"
+)
 
 SURFACE_HEADERS: tuple[tuple[bytes, bytes], ...] = (
     (b"content-security-policy", (NOTHING_CSP + "; sandbox").encode()),
@@ -68,7 +43,7 @@ SURFACE_HEADERS: tuple[tuple[bytes, bytes], ...] = (
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"origin-agent-cluster", b"?1"),
     (b"x-dns-prefetch-control", b"off"),
-    (b"permissions-policy", ", ".join(f"{name}=()" for name in _POWERFUL_FEATURES).encode()),
+    (b"permissions-policy", _POWERFUL_FEATURES.encode()),
     (b"cache-control", b"no-store"),
 )
 

@@ -8,6 +8,7 @@ is `host_session`'s and the callers'. The loop's side runs without a task per me
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import time
 from collections import deque
@@ -288,9 +289,14 @@ class RuntimeClient:
         )
 
     def watch(self, call_id: str, agent_id: str, *, timeout_s: float | None = None) -> Iterator[dict[str, Any]]:
-        """The records of one call as it changes, the final one last; ends early, without it, after ``timeout_s``."""
-        self._request("host.watch", {"call_id": call_id, "agent_id": agent_id})
-        for type_, body in self._messages(timeout_s):
+        """The records of one call as it changes, the final one last; ends early, without it, after ``timeout_s``.
+
+        The answer to the request has the record of its moment: a call that was final by then changes no more.
+        """
+        detail = self._request("host.watch", {"call_id": call_id, "agent_id": agent_id})
+        answer = [("host.watched", {"call_id": call_id, "record": detail["record"]})] if detail else []
+        before, self._inbox = [*self._inbox, *answer], deque()
+        for type_, body in itertools.chain(before, self._messages(timeout_s)):
             if type_ != "host.watched" or body["call_id"] != call_id:
                 continue
             yield body["record"]

@@ -79,7 +79,7 @@ class Load:
 
 
 class SurfaceLoads:
-    """The live loads. ``on_torn`` of a load is called when its page left or was reloaded, not when it is closed here."""
+    """The live loads. ``on_torn`` of a load is called when its page left or was reloaded, not when it was closed."""
 
     def __init__(self) -> None:
         self._loads: dict[str, Load] = {}  # the oldest first

@@ -151,4 +151,4 @@ def _say_what_is_missing(pages: StaticFiles) -> None:
 
 def _without_load_id(path: str) -> str:
     """A live load's id is all that somebody needs to read its files."""
-    return re.sub(r"^/s/[^/]*", "/s/…", path)
+    return re.sub(r"^/s/[^/]*", "/s/-", path)

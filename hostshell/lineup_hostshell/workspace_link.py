@@ -311,10 +311,13 @@ class WorkspaceLinks:
     def _snapshot_came(self, tab: _Tab, answer: Answer) -> None:
         if answer.cancelled() or tab not in self._tabs:
             return
-        problem = answer.exception()
-        result = answer.result() if problem is None else {"accepted": False, "message": str(problem)}
+        try:
+            result = answer.result()
+        except LineUpError as error:
+            self._without_snapshot(tab, error.message)
+            return
         if not result["accepted"]:
-            self._without_snapshot(tab, result.get("message", ""))
+            self._without_snapshot(tab, result.get("message", "no reason was given"))
             return
         snapshot = result["detail"]
         self._write(tab, _encode({"t": "snapshot", "snapshot": snapshot}))

@@ -44,6 +44,7 @@ START_S_MAX = (
     30.0  # for on_start: long enough to restore anything, short enough to tell a hanging start from a slow one
 )
 STOP_SHARE_OF_GRACE = 0.8  # the rest of the grace is for sending what is left and for exiting
+ACKNOWLEDGE_WITHIN_S = 0.02  # how long the acknowledgement of a retry_safe call waits for its result
 
 _RUNTIME_IS_GONE = CommandReceipt(
     False, "runtime_stopping", "the Runtime went away before it answered; the command may or may not have been taken"
@@ -72,6 +73,7 @@ class Runner:
         self._exit: asyncio.Future[Exit] | None = None
         self._started = asyncio.Event()
         self._stopping = False
+        self._late: asyncio.TimerHandle | None = None
         self._gone = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._handlers: dict[str, asyncio.Task[None]] = {}  # call_id → the task of its handler
@@ -153,8 +155,15 @@ class Runner:
             raise ProtocolViolation("a message that is not a map {type, id?, body}")
         return self.session.receive(message["type"], message.get("id"), message.get("body"))
 
+    def _acknowledge_late(self) -> None:
+        self._late = None
+        self.session.acknowledge_deferred()
+        self._flush()
+
     def _flush(self) -> None:
         """Send what the session has to say. A message that cannot be sent is answered as the Runtime would."""
+        if self.session.deferring and self._late is None:
+            self._late = asyncio.get_running_loop().call_later(ACKNOWLEDGE_WITHIN_S, self._acknowledge_late)
         while out := self.session.outgoing():
             for message in out:
                 try:

@@ -67,6 +67,7 @@ class WorkerSession:
         self._claims: dict[str, ToolCall] = {}  # command id of the acknowledgement → call
         self._withdrawn: set[str] = set()  # calls cancelled while their claim was on its way
         self._running: set[str] = set()
+        self._deferred: list[int] = []  # acknowledgements that wait for company
 
     # -- towards the Runtime ------------------------------------------------------------------------------------
 
@@ -117,9 +118,16 @@ class WorkerSession:
             self.projection.inbox.pop(message_id, None)
             self.notify("inbox.ack", {"seq": seq})
 
+    def acknowledge_deferred(self) -> None:
+        """Send the acknowledgements that waited for company: nothing else came in time."""
+        deferred, self._deferred = self._deferred, []
+        for seq in deferred:
+            self.acknowledge(seq)
+
     def finished(self, call_id: str) -> list[SessionEvent]:
         """The handler of a started call has ended (the call itself may stay open)."""
         self._running.discard(call_id)
+        self.acknowledge_deferred()
         return self._admit()
 
     def refuse(self, command_id: str, fault: LineUpError) -> list[SessionEvent]:
@@ -129,7 +137,16 @@ class WorkerSession:
     def outgoing(self) -> list[Message]:
         """What must be sent now, in order; each message is handed over once."""
         out, self._out = self._out, []
+        if out and self._deferred:
+            self.acknowledge_deferred()
+            acknowledgements, self._out = self._out, []
+            return acknowledgements + out
         return out
+
+    @property
+    def deferring(self) -> bool:
+        """True while acknowledgements wait for company; call ``acknowledge_deferred`` soon."""
+        return bool(self._deferred)
 
     @property
     def busy(self) -> bool:
@@ -268,7 +285,8 @@ class WorkerSession:
             seq, call = self._waiting.popleft()
             self._running.add(call.call_id)
             if call.retry_safe:
-                self.acknowledge(seq)
+                # A quick handler's result shares a transaction, and so a sync, with the acknowledgement.
+                self._deferred.append(seq)
                 events.append(CallStarted(call))
             else:
                 self._claims[self._command("inbox.ack", {"seq": seq})] = call  # not held up by the app's own commands

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from lineup_supervisor.daemon import Daemon
 
 PATH_BYTES_MAX = 4_096
+OPERATOR_ACTIONS = frozenset(("runtime.stop", "runtime.backup", "apps.add"))  # hostshell speaks for a person only
 
 
 class OwnRequests:
@@ -37,6 +38,9 @@ class OwnRequests:
 
     def take(self, request: Request, session: Session, body: dict[str, Any], reply_to: str) -> bool:
         """True if the request is answered here, now or later; False if the core must."""
+        if request.kind == "action" and request.name in OPERATOR_ACTIONS and session.role != "cli":
+            self._refuse(reply_to, LineUpError("unauthorized", f"{request.name} is for the operator"))
+            return True
         match (request.kind, request.name):
             case ("action", "host.listening"):
                 self._answer(reply_to, lambda: self._listening(session, body["args"]))

@@ -13,9 +13,15 @@ PEACEFUL = ("stopped", "supervisor killed")
 
 def check_restarts(history: History) -> Iterator[Fault]:
     ends: dict[str, list[int]] = defaultdict(list)
+    # Ends that a restart of the supervisor hid, or that were asked for, do not count.
+    hidden = {
+        (row["subjects"][0], row["detail"]["incarnation"])
+        for row in history.audit
+        if row["kind"] == "worker.stopping" or (row["kind"] == "worker.exited" and row["detail"]["reason"] == "runtime_restart")
+    }
     for log in history.workers.values():
         for entry in log.entries:
-            if entry.what == "exited" and entry.data not in PEACEFUL:
+            if entry.what == "exited" and entry.data not in PEACEFUL and (log.instance_id, log.incarnation) not in hidden:
                 ends[log.instance_id].append(entry.steady_ms)
     for instance_id, times in ends.items():
         times.sort()

@@ -158,7 +158,25 @@ def test_a_retry_safe_call_starts_at_once_and_is_acknowledged() -> None:
     (event,) = deliver(session, 5, "tool.call", call_body())
     assert isinstance(event, CallStarted)
     assert event.call.call_id == "k-1"
+    assert session.outgoing() == []
+    assert session.deferring
+    session.acknowledge_deferred()
     assert session.outgoing() == [{"type": "inbox.ack", "body": {"seq": 5}}]
+
+
+def test_the_acknowledgement_of_a_retry_safe_call_goes_right_before_its_first_message() -> None:
+    session = opened()
+    deliver(session, 5, "tool.call", call_body())
+    session.command("tool.complete", {"call_id": "k-1", "result": {}})
+    assert [message["type"] for message in session.outgoing()] == ["inbox.ack", "tool.complete"]
+    assert not session.deferring
+
+
+def test_the_acknowledgement_of_a_retry_safe_call_goes_when_its_handler_has_ended() -> None:
+    session = opened()
+    deliver(session, 5, "tool.call", call_body())
+    session.finished("k-1")
+    assert [message["type"] for message in session.outgoing()] == ["inbox.ack"]
 
 
 def test_any_other_call_starts_only_after_its_acknowledgement_is_committed() -> None:

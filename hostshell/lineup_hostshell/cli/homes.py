@@ -10,6 +10,7 @@ import json
 import os
 import select
 import signal
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -84,6 +85,13 @@ def require_runtime(home: Path) -> RuntimeInfo:
     if info is None:
         raise no_runtime(home)
     return info
+
+
+def has_desktop() -> bool:
+    """True if a person sits at this terminal and a browser could show up."""
+    return sys.stdout.isatty() and (
+        sys.platform in ("darwin", "win32") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+    )
 
 
 def is_supervisor(pid: int, written_at_s: float) -> bool:

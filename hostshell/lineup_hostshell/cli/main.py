@@ -12,6 +12,7 @@ from lineup_hostshell.cli.group import LineUpGroup
 COMMANDS = {
     "up": "run_commands:up",
     "down": "run_commands:down",
+    "open": "open_command:open_workspace",
     "status": "status_commands:status",
     "apps": "app_commands:apps",
     "tools": "app_commands:tools",

@@ -17,7 +17,7 @@ import click
 
 from lineup_hostshell.cli.failure import EXIT_FAILURE, CommandFailure
 from lineup_hostshell.cli.group import command, home_option
-from lineup_hostshell.cli.homes import ProcessHandle, RuntimeInfo, find_runtime, runtime_json
+from lineup_hostshell.cli.homes import ProcessHandle, RuntimeInfo, find_runtime, has_desktop, runtime_json
 from lineup_hostshell.cli.output import note, safe_line
 
 READY_WITHIN_S = 60.0  # a large store, a cold disk and a probe of the isolation fit well into it
@@ -50,7 +50,7 @@ def up(home: Path, port: int | None, detach: bool, no_web: bool, demo: bool, ope
             "`lineup status` looks at it, `lineup down` stops it",
         )
     if open_browser is None:
-        open_browser = _has_desktop() and not no_web
+        open_browser = has_desktop() and not no_web
     if detach:
         _start_detached(home, argv, open_browser=open_browser)
     else:
@@ -89,7 +89,7 @@ def _leave_announcer(home: Path, daemon_pid: int, *, open_browser: bool) -> None
         with ProcessHandle(daemon_pid) as daemon:
             info = wait_ready(home, daemon, timeout_s=READY_WITHIN_S)
         if info is not None:
-            announce(info, open_browser=open_browser)
+            announce(home, info, open_browser=open_browser)
             sys.stdout.flush()
         code = 0
     except (KeyboardInterrupt, OSError, CommandFailure):
@@ -110,28 +110,23 @@ def wait_ready(home: Path, daemon: ProcessHandle, *, timeout_s: float) -> Runtim
     return None
 
 
-def announce(info: RuntimeInfo, *, open_browser: bool) -> None:
-    """Print where the workspace is; a browser that cannot be opened is no failure."""
-    url = info.workspace_url
+def announce(home: Path, info: RuntimeInfo, *, open_browser: bool) -> None:
+    """Print the way into the workspace; a browser that cannot be opened is no failure."""
     click.echo(f"LineUp Runtime {info.version} is ready (isolation {info.isolation}, pid {info.pid}).")
-    if url:
-        click.echo(f"Workspace: {safe_line(url)}")
-        if open_browser:
-            _open_browser(url)
+    if not info.workspace_url:
+        return
+    from lineup_hostshell.cli.open_command import fresh_link, show_in_browser
+    from lineup_protocol.errors import LineUpError
 
-
-def _open_browser(url: str) -> None:
     try:
-        click.launch(url)
-    except Exception as problem:
-        note(f"The browser could not be opened ({problem}); open the link above by hand.")
-
-
-def _has_desktop() -> bool:
-    """True if a person sits at this terminal and a browser could show up."""
-    return sys.stdout.isatty() and (
-        sys.platform in ("darwin", "win32") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
-    )
+        url = fresh_link(home, info, info.workspace_url)
+    except LineUpError as problem:
+        note(f"No link could be made ({problem}).")
+        return
+    click.echo(f"Workspace: {safe_line(url)}")
+    click.echo("The link works once, within ten minutes; `lineup open` makes another one.")
+    if open_browser:
+        show_in_browser(home, info, url)
 
 
 def _start_detached(home: Path, argv: list[str], *, open_browser: bool) -> None:
@@ -143,7 +138,7 @@ def _start_detached(home: Path, argv: list[str], *, open_browser: bool) -> None:
     with ProcessHandle(child.pid) as daemon:
         info = wait_ready(home, daemon, timeout_s=READY_WITHIN_S)
         if info is not None:
-            announce(info, open_browser=open_browser)
+            announce(home, info, open_browser=open_browser)
             return
         if not daemon.wait_gone(0):
             _end(daemon)

@@ -110,6 +110,7 @@ def _object(args: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def _call_start(ctx: Ctx, event: HostAction, args: dict[str, Any]) -> dict[str, Any]:
+    _operator_only(event)
     call_id = _id(args, "call_id")
     payload = {"call_id": call_id, "tool_id": _text(args, "tool_id"), "input": args.get("input")}
     payload["inventory_revision"] = args.get("inventory_revision") or ctx.meta.inventory_revision

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from lineup_protocol import limits
 from lineup_protocol.errors import LineUpError
 from lineup_protocol.ids import is_id
 from lineup_protocol.times import to_rfc3339
@@ -73,10 +74,20 @@ def _id(args: dict[str, Any], name: str) -> str:
 
 
 def _limit(args: dict[str, Any]) -> int:
-    value = args.get("limit") or PAGE_ROWS_DEFAULT
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+    value = _number(args, "limit", PAGE_ROWS_DEFAULT) or PAGE_ROWS_DEFAULT
+    if value < 1:
         raise LineUpError("message_invalid", "/args/limit: must be an integer from 1", detail={"path": "/args/limit"})
     return min(value, PAGE_ROWS_MAX)
+
+
+def _number(args: dict[str, Any], name: str, default: int) -> int:
+    """A whole number that a key can hold."""
+    value = args.get(name)
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, int) or abs(value) > limits.INTEGER_ABS_MAX:
+        raise LineUpError("message_invalid", f"/args/{name}: must be an integer", detail={"path": f"/args/{name}"})
+    return value
 
 
 def _live_instances(txn: Txn) -> list[Instance]:
@@ -210,7 +221,7 @@ def _story(txn: Txn, ctx: Ctx, args: dict[str, Any]) -> dict[str, Any]:
 
 
 def _audit_page(txn: Txn, ctx: Ctx, args: dict[str, Any]) -> dict[str, Any]:
-    after, limit = int(args.get("after") or 0), _limit(args)
+    after, limit = max(0, _number(args, "after", 0)), _limit(args)
     rows = []
     for _, row in txn.scan(AUDIT, after=(after,)):
         rows.append(audit.public(row))
@@ -257,8 +268,8 @@ def _snapshot(txn: Txn, ctx: Ctx, args: dict[str, Any]) -> dict[str, Any]:
 def _timeline(txn: Txn, ctx: Ctx, args: dict[str, Any]) -> dict[str, Any]:
     """One page of a conversation, newest first from ``before``, with what its entries refer to."""
     conversation_id, limit = _id(args, "conversation_id"), _limit(args)
-    before = args.get("before")
-    after: Key | None = (conversation_id, int(before)) if before is not None else None
+    before = max(0, _number(args, "before", limits.INTEGER_ABS_MAX))
+    after: Key = (conversation_id, before)
     rows: list[Entry] = []
     for _, row in txn.scan(TIMELINE, (conversation_id,), after=after, reverse=True):
         rows.append(row)
@@ -345,6 +356,14 @@ def _bundle(txn: Txn, ctx: Ctx, args: dict[str, Any]) -> dict[str, Any]:
     return {"digest": row.digest, "path": row.path, "manifest": row.manifest}
 
 
+def _agents(txn: Txn, ctx: Ctx, args: dict[str, Any]) -> dict[str, Any]:
+    return {"agents": [views.agent_view(row) for _, row in txn.scan(AGENTS)]}
+
+
+def _notifications(txn: Txn, ctx: Ctx, args: dict[str, Any]) -> dict[str, Any]:
+    return {"notifications": capabilities.notifications(txn)}
+
+
 def _grants(txn: Txn, ctx: Ctx, args: dict[str, Any]) -> dict[str, Any]:
     return {"grants": capabilities.grants(txn)}
 
@@ -369,4 +388,6 @@ _QUERIES: dict[str, Callable[[Txn, Ctx, dict[str, Any]], Any]] = {
     "artifacts": _artifacts,
     "bundle": _bundle,
     "grants": _grants,
+    "agents": _agents,
+    "notifications": _notifications,
 }

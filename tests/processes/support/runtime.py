@@ -177,9 +177,11 @@ class Runtime:
         assert not (left := self.left()), f"left behind: {left}"
 
     def assert_clean(self) -> None:
-        """After a clean end: nobody, and nothing in ``run/`` but what is meant to stay."""
+        """After a clean end: nobody, and in ``run/`` no socket, no folder, no half-written file, no word of readiness."""
         self.assert_nobody()
-        assert {path.name for path in (self.home / "run").iterdir()} <= {"agent.token", "isolation.json"}
+        left = [path for path in (self.home / "run").iterdir() if not path.is_file() or path.name.startswith(".")]
+        assert not left, f"left in run/: {left}"
+        assert not (self.home / "run" / "runtime.json").exists()
 
     def discard(self) -> None:
         """At the end of a test, whatever it left: nothing of it may stay."""

@@ -62,5 +62,12 @@ export function buildItems(entries: readonly Entry[], echoes: readonly Echo[], o
 
 function shownAs(entry: Entry, unfolded: string | null): "text" | "interaction" | "session" | null {
   if (entry.session_id && entry.session_id !== unfolded) return null;
-  return entry.kind === "text" || entry.kind === "interaction" || entry.kind === "session" ? entry.kind : null;
+  switch (entry.kind) {
+    case "text":
+    case "interaction":
+    case "session":
+      return entry.kind as "text" | "interaction" | "session";
+    default:
+      return null; // an app session's own lines are read in the session
+  }
 }

@@ -28,21 +28,25 @@ parser.renderer.rules.link_open = (tokens, index, options, _env, self) => {
 };
 
 parser.renderer.rules.image = (tokens, index) => {
-  const source = tokens[index]?.attrGet("src") ?? "";
+  const source = String(tokens[index]?.attrGet("src") ?? "");
   const label = parser.utils.escapeHtml(tokens[index]?.content || source);
   return `<a href="${parser.utils.escapeHtml(source)}" target="_blank" rel="noopener noreferrer nofollow">${label}</a>`;
 };
 
-parser.renderer.rules.fence = (tokens, index, _options, env: MarkdownWords) => {
+parser.renderer.rules.fence = (tokens, index, _options, env) => {
   const token = tokens[index];
-  return codeBlock(token?.content ?? "", token?.info.trim().split(/\s+/)[0] ?? "", env);
+  return codeBlock(token?.content ?? "", token?.info.trim().split(/\s+/)[0] ?? "", wordsOf(env));
 };
-parser.renderer.rules.code_block = (tokens, index, _options, env: MarkdownWords) =>
-  codeBlock(tokens[index]?.content ?? "", "", env);
+parser.renderer.rules.code_block = (tokens, index, _options, env) =>
+  codeBlock(tokens[index]?.content ?? "", "", wordsOf(env));
 
-parser.renderer.rules.table_open = (_tokens, _index, _options, env: MarkdownWords) =>
-  `<div class="table" tabindex="0" role="region" aria-label="${parser.utils.escapeHtml(env.table)}"><table>`;
+parser.renderer.rules.table_open = (_tokens, _index, _options, env) =>
+  `<div class="table" tabindex="0" role="region" aria-label="${parser.utils.escapeHtml(wordsOf(env).table)}"><table>`;
 parser.renderer.rules.table_close = () => "</table></div>";
+
+function wordsOf(env: unknown): MarkdownWords {
+  return env as MarkdownWords;
+}
 
 function codeBlock(code: string, language: string, words: MarkdownWords): string {
   const escape = parser.utils.escapeHtml;
@@ -60,7 +64,7 @@ export function renderMarkdown(text: string, words: MarkdownWords): string {
   const key = `${words.copy}\0${text}`;
   const known = kept.get(key);
   if (known !== undefined) return known;
-  const html = DOMPurify.sanitize(parser.render(text, words), {
+  const html = DOMPurify.sanitize(parser.render(text, { ...words }), {
     ALLOWED_TAGS,
     ALLOWED_ATTR,
     ALLOW_DATA_ATTR: false,

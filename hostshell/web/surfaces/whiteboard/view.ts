@@ -16,7 +16,7 @@ const DRAWN_AT_ONCE_MAX = 1500; // so many elements fit a frame
 export class View {
   camera: Camera = { x: 0, y: 0, zoom: 1 };
   theme: Theme = "light";
-  /** Drawn on the glass instead: the ids that a drag holds. */
+  /** Not in the scene: the ids that a gesture draws on the glass. */
   held: ReadonlySet<string> = new Set();
   /** Draws the glass, in board units. */
   drawGlass: (context: Context) => void = () => {};
@@ -25,11 +25,13 @@ export class View {
   private readonly glass: Context;
   private picture: Context = newContext();
   private pictureCamera: Camera = this.camera;
+  private spare: Context = newContext();
   private size: Size = { w: 1, h: 1 };
   private dpr = 1;
   private damage: Damage | null = "all";
   private frame = 0;
-  private slice: { elements: Element[]; at: number; context: Context; camera: Camera } | null = null;
+  private slice: { elements: Element[]; at: number; camera: Camera } | null = null;
+  private stale = false; // something changed while a picture was being drawn: one more is due after it
 
   constructor(
     private readonly board: Board,
@@ -95,19 +97,20 @@ export class View {
     const glass = this.glass;
     this.clear(glass);
     this.place(glass, this.camera);
-    for (const id of this.held) {
-      const element = this.board.get(id);
-      if (element) paint(glass, element, this.theme);
-    }
     this.drawGlass(glass);
   }
 
-  /** Begin the whole picture anew; small ones are done at once. */
+  /** Begin the whole picture anew, on the spare canvas; small ones are done at once. */
   private drawAll(): void {
+    if (this.slice) {
+      this.stale = true;
+      return;
+    }
+    const { width, height } = this.sceneCanvas;
+    Object.assign(this.spare.canvas, { width, height }); // clears it, too
+    this.place(this.spare, this.camera);
     const elements = this.shown(viewOf(this.camera, this.size));
-    const context = newContext(this.sceneCanvas.width, this.sceneCanvas.height);
-    this.place(context, this.camera);
-    this.slice = { elements, at: 0, context, camera: this.camera };
+    this.slice = { elements, at: 0, camera: this.camera };
     if (elements.length <= DRAWN_AT_ONCE_MAX) this.drawSlice(Number.POSITIVE_INFINITY);
   }
 
@@ -115,31 +118,25 @@ export class View {
     const slice = this.slice;
     if (!slice) return;
     const end = performance.now() + budget;
-    while (slice.at < slice.elements.length) {
+    for (; slice.at < slice.elements.length; slice.at++) {
       if (slice.at % 32 === 31 && performance.now() > end) {
         this.refresh();
-        slice.at = this.paintOne(slice.context, slice.elements, slice.at);
         return;
       }
-      slice.at = this.paintOne(slice.context, slice.elements, slice.at);
+      paint(this.spare, slice.elements[slice.at] as Element, this.theme);
     }
     this.slice = null;
-    this.picture = slice.context;
+    [this.picture, this.spare] = [this.spare, this.picture];
     this.pictureCamera = slice.camera;
-  }
-
-  private paintOne(context: Context, elements: readonly Element[], at: number): number {
-    const element = elements[at];
-    if (element) paint(context, element, this.theme);
-    return at + 1;
-  }
-
-  /** One box of the picture anew. While a whole picture is under way, that one begins again instead. */
-  private drawBox(box: Box): void {
-    if (this.slice) {
-      this.drawAll();
-      return;
+    if (this.stale) {
+      this.stale = false;
+      this.damaged("all");
     }
+  }
+
+  /** One box of the picture anew. If the next picture is under way it may have passed that box already. */
+  private drawBox(box: Box): void {
+    if (this.slice) this.stale = true;
     const context = this.picture;
     const pixel = 1 / (this.pictureCamera.zoom * this.dpr);
     const dirty = grow(box, 2 * pixel);
