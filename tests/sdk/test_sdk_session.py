@@ -227,6 +227,7 @@ def test_calls_beyond_the_handlers_wait_unacknowledged_in_order() -> None:
     (first,) = deliver(session, 1, "tool.call", call_body("k-1"))
     assert deliver(session, 2, "tool.call", call_body("k-2")) == []
     assert deliver(session, 3, "tool.call", call_body("k-3", retry_safe=False)) == []
+    session.acknowledge_deferred()
     assert [message["body"] for message in session.outgoing()] == [{"seq": 1}]
     (second,) = session.finished(first.call.call_id)
     assert second.call.call_id == "k-2"
