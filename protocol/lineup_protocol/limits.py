@@ -81,11 +81,11 @@ IN_FLIGHT_CALLS_PER_AGENT_MAX = 1_024
 OUTBOX_WINDOW_MESSAGES_MAX = 256
 """durable messages sent to one agent and not acknowledged; the rest waits in the outbox"""
 
+OUTBOX_WINDOW_BYTES_MAX = 8 * MIB
+"""of them in bytes of payload; half of what hostshell buffers for one link, so that a full window never cuts it"""
+
 OUTBOX_MESSAGES_PER_AGENT_MAX = 100_000
 """kept messages of one agent that does not acknowledge; beyond it that agent's new calls are rate_limited"""
-
-MESSAGE_IDS_PER_AGENT_MAX = 10_000
-"""remembered message_ids of one agent for duplicate detection, the newest kept"""
 
 AGENT_LINKS_MAX = 256
 """agent WebSockets open at once"""
@@ -110,11 +110,14 @@ WORKER_MESSAGES_BURST_MAX = 4_000
 WORKER_BYTES_PER_SECOND_MAX = 16 * MIB
 """sustained bytes of one worker"""
 
-PROGRESS_PER_SECOND_MAX = 50
-"""progress reports of one call that reach the store; the newest replaces older ones"""
+WORKER_RECORDS_PER_MINUTE_MAX = 12_000
+"""requests of one instance that leave records for ever (questions, snapshots, artifacts, texts); then rate_limited"""
+
+WORKER_REFUSALS_PER_MINUTE_MAX = 3_000
+"""refused messages of one instance; each leaves an audit row, so beyond it the worker is ended as a violation"""
 
 CALLS_PER_INSTANCE_MAX = 256
-"""open calls of one instance; beyond it rate_limited"""
+"""handlers that one worker runs at once; further calls wait in its inbox"""
 
 INTERACTIONS_PENDING_PER_INSTANCE_MAX = 64
 """questions of one instance that wait for a person"""
@@ -199,15 +202,6 @@ DENIED_GRANT_MS = 60 * SECOND_MS
 FOCUS_DEPTH_MAX = 64
 """instances in one conversation's focus stack"""
 
-INSTANCES_PER_CONVERSATION_MAX = 64
-"""live instances of one conversation"""
-
-SNAPSHOT_BYTES_MAX = 16 * MIB
-"""one workspace snapshot; older history is fetched in pages"""
-
-SNAPSHOT_ROWS_MAX = 20_000
-"""rows in one workspace snapshot"""
-
 # --- bundles and manifests ------------------------------------------------------------------------------------------
 
 BUNDLES_MAX = 256
@@ -251,9 +245,6 @@ BUNDLE_PATH_BYTES_MAX = 240
 
 TOOL_TIMEOUT_MS_MAX = 30 * DAY_MS
 """the longest timeout_ms that a manifest may ask"""
-
-TOOL_TIMEOUT_MS_DEFAULT = 5 * 60 * SECOND_MS
-"""timeout_ms of a direct, foreground or interactive tool whose manifest names none"""
 
 DESCRIPTION_LENGTH_MAX = 2_048
 """characters of a description in a manifest or schema"""

@@ -37,6 +37,7 @@ from lineup_supervisor.core.step import step
 from lineup_supervisor.core.timers import next_due
 from lineup_supervisor.crash_points import crash_point
 from lineup_supervisor.edges.bundles import own_bundles
+from lineup_supervisor.edges.cgroup import Cgroups
 from lineup_supervisor.edges.clock import SystemClock
 from lineup_supervisor.edges.host_link import HostLink, Session
 from lineup_supervisor.edges.logs import LogDirectory
@@ -157,6 +158,7 @@ class Daemon:
             levels=self.isolation.levels,
             why_not=self.isolation.why_not,
             bwrap=self.isolation.bwrap,
+            cgroups=Cgroups.detect(),
         )
         self.worker_link = WorkerLink(
             WorkerHost(settings, self.spawner),

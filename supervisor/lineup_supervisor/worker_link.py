@@ -96,6 +96,7 @@ class WorkerLink:
             on_started=functools.partial(self._started, key),
             on_message=functools.partial(self._message, key),
             on_exited=functools.partial(self._exited, key),
+            on_throttled=functools.partial(self._throttled, key),
         )
 
     def send(self, effect: fx.SendWorker) -> None:
@@ -146,6 +147,14 @@ class WorkerLink:
                 reason=reason,
                 detail=detail,
                 exit_code=exit_code,
+            )
+        )
+
+    def _throttled(self, key: tuple[str, int], limit: str, detail: str) -> None:
+        self._log.warning("worker throttled", instance_id=key[0], incarnation=key[1], limit=limit, detail=detail)
+        self._submit(
+            ev.WorkerThrottled(
+                event_id=self._new_event_id(), instance_id=key[0], incarnation=key[1], limit=limit, detail=detail
             )
         )
 

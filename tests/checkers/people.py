@@ -59,7 +59,7 @@ def check_actions(history: History) -> Iterator[Fault]:
     repeatable = {
         e.data["action_id"]
         for e in history.host.of("action")
-        if e.data["name"] in ("interaction.present", "interaction.draft", "surface.event")
+        if e.data["name"] in ("interaction.present", "interaction.draft", "surface.event", "surface.patch")
     }
     for entry in history.host.of("reply"):
         answer = dict(entry.data)

@@ -53,7 +53,7 @@ class Worker:
             )
         )
 
-    def say(self, type_: str, **body: Any) -> None:
+    def say(self, type_: str, /, **body: Any) -> None:
         """A message that wants no answer."""
         self.raw({"type": type_, "body": body})
 
@@ -63,7 +63,7 @@ class Worker:
         )
         self.core.do(event)
 
-    def ask(self, type_: str, **body: Any) -> Body:
+    def ask(self, type_: str, /, **body: Any) -> Body:
         """A command; its receipt's body."""
         id_ = f"{self._next}"
         self._next += 1
@@ -71,13 +71,13 @@ class Worker:
         (receipt,) = [m["body"] for m in self.messages if m["type"] == "receipt" and m["body"]["re"] == id_]
         return receipt
 
-    def accept(self, type_: str, **body: Any) -> Any:
+    def accept(self, type_: str, /, **body: Any) -> Any:
         """A command that must be accepted; its receipt's detail."""
         receipt = self.ask(type_, **body)
         assert receipt["accepted"], receipt
         return receipt.get("detail")
 
-    def refused(self, type_: str, **body: Any) -> str:
+    def refused(self, type_: str, /, **body: Any) -> str:
         """A command that must be refused; the code."""
         receipt = self.ask(type_, **body)
         assert not receipt["accepted"], receipt
@@ -343,8 +343,8 @@ class Core:
         return [row for _, row in self.scan(AUDIT) if row.kind == kind]
 
     def dump(self, *without: str) -> dict[str, Any]:
-        """Every table's rows but those named: for before/after comparisons."""
-        left_out = {"audit", "audit_by_subject", "meta", *without}
+        """Every table's rows but those named, the audit and the count of refusals: for before/after comparisons."""
+        left_out = {"audit", "audit_by_subject", "meta", "budgets", *without}
         return {name: rows for name, rows in self.store.dump().items() if name not in left_out}
 
 

@@ -129,7 +129,7 @@ def drop_dedupe(patch: Patch) -> None:
 
 @mutation("a call that was running when its worker died is said to be completed")
 def pretend_completion(patch: Patch) -> None:
-    def lost(ctx: Any, call: Any, detail: str) -> None:
+    def lost(ctx: Any, call: Any, detail: str, reason: str) -> None:
         if call.status == "running" and call.operation_id is None and call.interaction_id is None:
             calls.settle(ctx, call, CallEvent.SUBMIT, result={"n": 0})
 
@@ -138,20 +138,20 @@ def pretend_completion(patch: Patch) -> None:
 
 @mutation("a retry_safe call is not delivered again after its worker died")
 def skip_redelivery(patch: Patch) -> None:
-    def lost(ctx: Any, call: Any, detail: str) -> None:
+    def lost(ctx: Any, call: Any, detail: str, reason: str) -> None:
         if not call.retry_safe:
-            orig(ctx, call, detail)
+            orig(ctx, call, detail, reason)
 
     orig = patch.set(calls, "worker_lost", lost)
 
 
 @mutation("a call that must not run twice is delivered again")
 def redeliver_everything(patch: Patch) -> None:
-    def lost(ctx: Any, call: Any, detail: str) -> None:
+    def lost(ctx: Any, call: Any, detail: str, reason: str) -> None:
         if call.status == "running" and call.operation_id is None and call.interaction_id is None and not call.cancel_requested:
             calls.queue(ctx, replace(call, attempt=call.attempt + 1))
         else:
-            orig(ctx, call, detail)
+            orig(ctx, call, detail, reason)
 
     orig = patch.set(calls, "worker_lost", lost)
 

@@ -69,7 +69,7 @@ def link_closed(ctx: Ctx, link_id: str) -> None:
     ctx.delete(AGENT_LINKS, (link_id,))
     agent = ctx.need(AGENTS, (link.agent_id,))
     if agent.link_id == link_id:
-        ctx.put(AGENTS, (link.agent_id,), replace(agent, link_id=None, sent_seq=agent.acked_seq))
+        ctx.put(AGENTS, (link.agent_id,), replace(agent, link_id=None, sent_seq=agent.acked_seq, sent_bytes=0))
         audit(ctx, "link.closed", link.agent_id, link_id)
 
 
@@ -87,6 +87,8 @@ def _hello(ctx: Ctx, link_id: str, link: AgentLink | None, envelope: Envelope) -
         protocol = choose_version(envelope.payload["protocol"])
         agent = outbox.agent_row(ctx, agent_id)
         acked = envelope.payload.get("acked_seq", agent.acked_seq)
+        if sum(1 for _ in ctx.txn.scan(AGENT_LINKS)) >= limits.AGENT_LINKS_MAX and agent.link_id is None:
+            raise LineUpError("rate_limited", f"{limits.AGENT_LINKS_MAX} agents are connected already")
         if agent_id == outbox.OPERATOR:
             raise LineUpError("unauthorized", f"agent_id {outbox.OPERATOR!r} is the operator's own; choose another")
         if not 0 <= acked < agent.next_seq:
@@ -102,7 +104,11 @@ def _hello(ctx: Ctx, link_id: str, link: AgentLink | None, envelope: Envelope) -
         _take_over(ctx, agent)
     ctx.put(AGENT_LINKS, (link_id,), AgentLink(agent_id=agent_id))
     agent = replace(
-        outbox.agent_row(ctx, agent_id), link_id=link_id, last_hello_ms=ctx.now.wall_ms, sent_seq=agent.acked_seq
+        outbox.agent_row(ctx, agent_id),
+        link_id=link_id,
+        last_hello_ms=ctx.now.wall_ms,
+        sent_seq=agent.acked_seq,
+        sent_bytes=0,
     )
     ctx.put(AGENTS, (agent_id,), agent)
     audit(ctx, "link.opened", agent_id, link_id, acked_seq=acked)
@@ -124,7 +130,7 @@ def _take_over(ctx: Ctx, agent: Agent) -> None:
     ctx.emit(
         fx.CloseAgent(link_id=agent.link_id, code=TAKEN_OVER, reason="a newer link of this agent_id has taken over")
     )
-    ctx.put(AGENTS, (agent.agent_id,), replace(agent, link_id=None, sent_seq=agent.acked_seq))
+    ctx.put(AGENTS, (agent.agent_id,), replace(agent, link_id=None, sent_seq=agent.acked_seq, sent_bytes=0))
 
 
 def _ping(ctx: Ctx, link_id: str, agent_id: str, envelope: Envelope) -> None:

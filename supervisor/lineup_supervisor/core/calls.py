@@ -13,6 +13,8 @@ import msgspec
 
 from lineup_protocol import limits
 from lineup_protocol.errors import LineUpError
+from lineup_protocol.ids import is_id
+from lineup_protocol.strict_json import canonical_json
 from lineup_protocol.times import to_rfc3339
 from lineup_supervisor.core import inbox, instances, interactions, inventory, outbox, timers
 from lineup_supervisor.core.audit import audit, digest
@@ -256,6 +258,7 @@ def complete(ctx: Ctx, instance: Instance, body: dict[str, Any]) -> None:
         raise LineUpError("conflict", "the Runtime itself ends a call that stands for a deadline operation")
     validator = inventory.output_validator(ctx, call.descriptor_digest)
     result = validator.validate(body["result"], code="tool_output_invalid", path="/result")
+    _check_size(result, "/result", limits.TOOL_RESULT_BYTES_MAX)
     interactions.check_bound_result(ctx, call, result)
     settle(ctx, call, CallEvent.SUBMIT, result=result)
 
@@ -264,10 +267,22 @@ def fail(ctx: Ctx, instance: Instance, body: dict[str, Any]) -> None:
     call = _reported(ctx, instance, body["call_id"])
     if call.operation_id is not None:
         raise LineUpError("conflict", "the Runtime itself ends a call that stands for a deadline operation")
+    if not is_id(body["code"]):
+        detail = {"path": "/code", "rule": "must be an id"}
+        raise LineUpError("message_invalid", "/code: must be an id, for example task_not_found", detail=detail)
+    if len(body["message"]) > limits.REASON_LENGTH_MAX:
+        raise LineUpError("message_too_large", f"/message: at most {limits.REASON_LENGTH_MAX} characters")
     error: dict[str, Any] = {"code": body["code"], "message": body["message"]}
     if body.get("detail") is not None:
+        _check_size(body["detail"], "/detail", limits.DETAIL_BYTES_MAX)
         error["detail"] = body["detail"]
     settle(ctx, call, CallEvent.FAIL, error=error)
+
+
+def _check_size(value: Any, path: str, bytes_max: int) -> None:
+    size = len(canonical_json(value))
+    if size > bytes_max:
+        raise LineUpError("message_too_large", f"{path}: {size} bytes, at most {bytes_max}; submit an artifact instead")
 
 
 def give_up(ctx: Ctx, instance: Instance, body: dict[str, Any]) -> None:
@@ -361,8 +376,11 @@ def resume_timeout(ctx: Ctx, call: Call) -> Call:
     return call
 
 
-def worker_lost(ctx: Ctx, call: Call, detail: str) -> None:
-    """The worker that ran this call is gone: deliver it again if its tool allows, else say that nobody knows."""
+def worker_lost(ctx: Ctx, call: Call, detail: str, reason: str) -> None:
+    """The worker that ran this call is gone: deliver it again if its tool allows, else say that nobody knows.
+
+    ``detail`` is the sentence, ``reason`` the word of ``WorkerExited``.
+    """
     if call.interaction_id is not None:
         interactions.deliver_again(ctx, call)
         return
@@ -376,7 +394,8 @@ def worker_lost(ctx: Ctx, call: Call, detail: str) -> None:
         audit(ctx, "call.redelivered", call.call_id, call.instance_id or "", attempt=call.attempt)
         ctx.cause = before
     else:
-        error = LineUpError("outcome_unknown", f"the worker ended while it ran the call: {detail}")
+        sentence = f"the worker ended while it ran the call: {detail}"
+        error = LineUpError("outcome_unknown", sentence, detail={"reason": reason})
         settle(ctx, call, CallEvent.FAIL, error=error)
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from lineup_protocol.errors import LineUpError
-from lineup_supervisor.core import calls, interactions, operations, snapshots, surfaces, timeline
+from lineup_supervisor.core import budgets, calls, interactions, operations, snapshots, surfaces, timeline
 from lineup_supervisor.core.audit import audit
 from lineup_supervisor.core.ctx import Ctx
 from lineup_supervisor.core.schema import (
@@ -29,7 +31,9 @@ def left_screen(ctx: Ctx, instance: Instance) -> None:
     operations.left_screen(ctx, instance)
 
 
-def settle_everything(ctx: Ctx, instance: Instance, code: str, reason: str) -> None:
+def settle_everything(
+    ctx: Ctx, instance: Instance, code: str, reason: str, detail: dict[str, Any] | None = None
+) -> None:
     """Before an instance closes: every call its result, every question its end, nothing left to deliver.
 
     Operations come first: a call that stands for one gets the operation's result and is never rewritten.
@@ -40,11 +44,12 @@ def settle_everything(ctx: Ctx, instance: Instance, code: str, reason: str) -> N
         call = ctx.need(CALLS, key[1:])
         if CALL.is_final(call.status):
             continue
-        error = LineUpError(call_code, reason or "the MiniApp was closed before the call ended")
+        error = LineUpError(call_code, reason or "the MiniApp was closed before the call ended", detail=detail)
         calls.settle(ctx, call, CallEvent.CANCEL if call_code == "app_closed" else CallEvent.FAIL, error=error)
     interactions.owner_closed(ctx, instance)
     surfaces.owner_closed(ctx, instance)
     snapshots.owner_closed(ctx, instance)
+    budgets.forget(ctx, instance.instance_id)
     dropped = [key for key, _ in ctx.txn.scan(INBOX, (instance.instance_id,))]
     for key in dropped:
         ctx.delete(INBOX, key)

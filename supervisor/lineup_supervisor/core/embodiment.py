@@ -17,6 +17,7 @@ from lineup_supervisor.core import apps, calls, inbox, instances, timers
 from lineup_supervisor.core import effects as fx
 from lineup_supervisor.core.audit import audit
 from lineup_supervisor.core.ctx import Ctx
+from lineup_supervisor.core.events import WorkerThrottled
 from lineup_supervisor.core.schema import (
     APPS,
     BUNDLES,
@@ -212,12 +213,27 @@ def stop(ctx: Ctx, worker: Worker, reason: str, grace_ms: int) -> None:
     )
 
 
+def throttled(ctx: Ctx, event: WorkerThrottled) -> None:
+    """The edges have the means, the audit has the name."""
+    audit(
+        ctx,
+        "worker.throttled",
+        event.instance_id,
+        incarnation=event.incarnation,
+        limit=event.limit,
+        code="rate_limited",
+        rule=event.detail,
+    )
+
+
 def exited(ctx: Ctx, instance_id: str, incarnation: int, reason: str, detail: str) -> None:
     """The process of one incarnation is gone: settle what it ran, decide whether another may start."""
     worker = ctx.get(WORKERS, (instance_id,))
     if worker is None or worker.incarnation != incarnation:
         return
-    peaceful = reason in _PEACEFUL or worker.state == WorkerState.STOPPING
+    if worker.condemned and reason not in _PEACEFUL:
+        reason, detail = "violation", worker.stop_reason
+    peaceful = reason in _PEACEFUL or (worker.state == WorkerState.STOPPING and not worker.condemned)
     WORKER.next(worker.state, WorkerEvent.EXIT)
     ctx.delete(WORKERS, (instance_id,))
     if worker.state == WorkerState.STARTING:
@@ -232,15 +248,15 @@ def exited(ctx: Ctx, instance_id: str, incarnation: int, reason: str, detail: st
         return
     if reason in _HOPELESS:
         code = reason if reason == "isolation_insufficient" else "app_start_failed"
-        _close_broken(ctx, instance, code, detail or reason)
+        _close_broken(ctx, instance, code, detail or reason, {"reason": reason})
         return
     if not peaceful and _too_many_crashes(ctx, instance):
-        _close_broken(
-            ctx, instance, "app_crashed", f"its process ended {ctx.policy.restarts_max + 1} times: {detail or reason}"
-        )
+        times = ctx.policy.restarts_max + 1
+        what = f"its process ended {times} times" if times > 1 else "its process ended"
+        _close_broken(ctx, instance, "app_crashed", f"{what}: {detail or reason}", {"reason": reason, "ends": times})
         return
     for key, _ in list(ctx.txn.scan(OPEN_CALLS, (instance_id,))):
-        calls.worker_lost(ctx, ctx.need(CALLS, key[1:]), detail or reason)
+        calls.worker_lost(ctx, ctx.need(CALLS, key[1:]), detail or reason, reason)
     instance = ctx.need(INSTANCES, (instance_id,))
     if peaceful:
         instances.suspend(ctx, instance)
@@ -263,8 +279,9 @@ def _back_off(ctx: Ctx, instance: Instance) -> None:
     timers.set_timer(ctx, "steady", ctx.now.steady_ms + delay, "restart", instance.instance_id)
 
 
-def _close_broken(ctx: Ctx, instance: Instance, code: str, reason: str) -> None:
-    instances.close(ctx, instance.instance_id, code, reason)
+def _close_broken(ctx: Ctx, instance: Instance, code: str, reason: str, detail: dict[str, Any]) -> None:
+    """``detail`` goes into the error of every call that ends with it: ``reason``, in one word of ``WorkerExited``."""
+    instances.close(ctx, instance.instance_id, code, reason, detail)
     app = ctx.get(APPS, (instance.app_scope,))
     if app is not None and code == "app_crashed":
         _count_against_bundle(ctx, app, reason)
@@ -360,4 +377,4 @@ def load_failed(ctx: Ctx, instance: Instance, worker: Worker, error: LineUpError
     detail: dict[str, Any] = {"code": error.code, "message": error.message}
     audit(ctx, "worker.load_failed", instance.instance_id, incarnation=worker.incarnation, **detail)
     stop(ctx, worker, "load_failed", ctx.policy.worker_stop_grace_ms)
-    _close_broken(ctx, instance, "app_start_failed", error.message)
+    _close_broken(ctx, instance, "app_start_failed", error.message, {"reason": "load_failed"})

@@ -83,12 +83,23 @@ class WorkerFrame(Event, frozen=True, kw_only=True):
     frame: Any
 
 
+class WorkerThrottled(Event, frozen=True, kw_only=True):
+    """The worker is over a limit that slows it down or drops what is too much, and does not end it (yet).
+
+    ``limit``: ``messages`` (the gate reads in pauses and soon cuts) | ``cpu_share`` | ``stdout_bytes_per_s``.
+    """
+
+    instance_id: str
+    incarnation: int
+    limit: str
+    detail: str
+
+
 class WorkerExited(Event, frozen=True, kw_only=True):
     """The one completion of ``StartWorker``: the process is gone, or never came to be.
 
     ``reason``: ``exited`` | ``killed`` | ``hung`` | ``gate`` | ``limit`` | ``start_failed`` |
-    ``isolation_insufficient`` |
-    ``stopped``; ``detail`` is a sentence for people.
+    ``isolation_insufficient`` | ``stopped``, to which the core adds ``violation``; ``detail`` is a sentence for people.
     """
 
     instance_id: str
@@ -140,6 +151,7 @@ AnyEvent = (
     | AgentLinkClosed
     | WorkerStarted
     | WorkerFrame
+    | WorkerThrottled
     | WorkerExited
     | HostQuery
     | HostAction

@@ -36,7 +36,13 @@ CHAT_SCOPE = "chat"
 def open_conversation(
     ctx: Ctx, conversation_id: str, agent_id: str, *, opened_by: str, title: str = ""
 ) -> Conversation:
-    """Create a conversation with its Interact in the foreground."""
+    """Create a conversation with its Interact in the foreground.
+
+    Raises:
+        LineUpError: ``rate_limited`` if there are too many; nothing changes.
+    """
+    check_room(ctx)
+    ctx.set_meta(conversations=ctx.meta.conversations + 1)
     conversation = Conversation(
         conversation_id=conversation_id,
         agent_id=agent_id,
@@ -56,6 +62,12 @@ def open_conversation(
         conversation = replace(conversation, focus=(chat.instance_id,))
         ctx.put(CONVERSATIONS, (conversation_id,), conversation)
     return conversation
+
+
+def check_room(ctx: Ctx) -> None:
+    """Refuse (``rate_limited``) one more conversation if there are too many."""
+    if ctx.meta.conversations >= limits.CONVERSATIONS_MAX:
+        raise LineUpError("rate_limited", f"{limits.CONVERSATIONS_MAX} conversations exist already")
 
 
 def create(ctx: Ctx, app: App, conversation: Conversation) -> Instance:
@@ -132,12 +144,15 @@ def back(ctx: Ctx, instance_id: str) -> None:
         _leave_screen(ctx, instance_id)
 
 
-def close(ctx: Ctx, instance_id: str, code: str, reason: str) -> None:
-    """End an instance for good: settle what is open, end its session, restore the previous one. Idempotent."""
+def close(ctx: Ctx, instance_id: str, code: str, reason: str, detail: dict[str, Any] | None = None) -> None:
+    """End an instance for good: settle what is open, end its session, restore the previous one. Idempotent.
+
+    ``detail`` is that of the error with which its open calls end.
+    """
     instance = ctx.need(INSTANCES, (instance_id,))
     if instance.state == InstanceState.CLOSED:
         return
-    closing.settle_everything(ctx, instance, code, reason)
+    closing.settle_everything(ctx, instance, code, reason, detail)
     instance = ctx.need(INSTANCES, (instance_id,))
     closed = replace(
         instance,

@@ -14,6 +14,7 @@ import msgspec
 
 from lineup_protocol import limits
 from lineup_protocol.errors import LineUpError
+from lineup_protocol.strict_json import canonical_json
 from lineup_supervisor.core import (
     apps,
     calls,
@@ -43,6 +44,11 @@ def submit(ctx: Ctx, agent_id: str, conversation_id: str, payload: dict[str, Any
         raise LineUpError(
             "message_invalid", f"/payload/tool_id: {rule}", detail={"path": "/payload/tool_id", "rule": rule}
         )
+    size = len(canonical_json(payload["input"]))
+    if size > limits.TOOL_INPUT_BYTES_MAX:
+        raise LineUpError(
+            "message_too_large", f"/payload/input: {size} bytes, at most {limits.TOOL_INPUT_BYTES_MAX}; send less"
+        )
     input_digest = digest([tool_id, conversation_id, payload["input"]])
     known = ctx.get(CALLS, (agent_id, payload["call_id"]))
     if known is not None:
@@ -52,6 +58,8 @@ def submit(ctx: Ctx, agent_id: str, conversation_id: str, payload: dict[str, Any
     agent = outbox.agent_row(ctx, agent_id)
     if agent.in_flight >= limits.IN_FLIGHT_CALLS_PER_AGENT_MAX:
         raise LineUpError("rate_limited", f"{agent.in_flight} calls of this agent are open already")
+    if agent_id != outbox.OPERATOR and outbox.is_full(ctx, agent_id):
+        raise LineUpError("rate_limited", "too many messages wait for this agent to acknowledge them")
     call = Call(
         agent_id=agent_id,
         call_id=payload["call_id"],
@@ -95,6 +103,8 @@ def _check(ctx: Ctx, call: Call) -> tuple[Call, inventory.Tool]:
     """
     conversation = ctx.get(CONVERSATIONS, (call.conversation_id,))
     _check_scope(call, conversation)
+    if conversation is None:
+        instances.check_room(ctx)
     revision = ctx.meta.inventory_revision
     if call.inventory_revision != revision:
         raise LineUpError(

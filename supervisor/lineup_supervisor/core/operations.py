@@ -52,6 +52,8 @@ def check_start(
     Raises:
         LineUpError: ``active_focusing_operation``, or ``tool_input_invalid`` with the duration's path.
     """
+    if ctx.meta.operations_pending >= limits.OPERATIONS_PENDING_MAX:
+        raise LineUpError("rate_limited", f"{limits.OPERATIONS_PENDING_MAX} operations are pending already")
     seconds = input_[deadline["duration_field"]]
     path = f"/{deadline['duration_field']}"
     if seconds > limits.OPERATION_DURATION_SECONDS_MAX or ctx.now.wall_ms + int(seconds) * 1000 > WALL_MS_MAX:
@@ -84,6 +86,7 @@ def start(ctx: Ctx, call: Call, instance: Instance, deadline: dict[str, Any]) ->
         cause=ctx.cause,
         activity=activity,
     )
+    ctx.set_meta(operations_pending=ctx.meta.operations_pending + 1)
     key = (operation.operation_id,)
     ctx.put(OPERATIONS, key, operation)
     ctx.put(FOCUSING, (operation.conversation_id, operation.app_scope, operation.operation_id), Mark())
@@ -147,6 +150,7 @@ def decide(ctx: Ctx, operation: Operation, event: OperationEvent, reason: str | 
     late_ms = max(0, ctx.now.wall_ms - operation.ends_ms) if event == OperationEvent.DUE else 0
     operation = replace(operation, state=state, ended_ms=ctx.now.wall_ms, interruption_reason=reason, late_ms=late_ms)
     ctx.put(OPERATIONS, (operation.operation_id,), operation)
+    ctx.set_meta(operations_pending=max(0, ctx.meta.operations_pending - 1))
     ctx.delete(FOCUSING, (operation.conversation_id, operation.app_scope, operation.operation_id))
     timers.clear_timer(ctx, "operation", operation.operation_id)
     audit(

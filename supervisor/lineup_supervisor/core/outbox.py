@@ -42,6 +42,7 @@ def append(ctx: Ctx, agent_id: str, type_: str, conversation_id: str, payload: d
         payload=payload,
         at_ms=ctx.now.wall_ms,
         cause=ctx.cause,
+        bytes=len(msgspec.json.encode(payload)),
     )
     ctx.put(OUTBOX_ITEMS, (agent_id, seq), item)
     ctx.put(AGENTS, (agent_id,), replace(agent, next_seq=seq + 1))
@@ -58,6 +59,12 @@ def coalesce(ctx: Ctx, agent_id: str, seq: int, payload: dict[str, Any]) -> bool
     OUTBOX.next(state_of(agent, seq), OutboxEvent.COALESCE)
     ctx.put(OUTBOX_ITEMS, (agent_id, seq), replace(item, payload=payload, at_ms=ctx.now.wall_ms))
     return True
+
+
+def is_full(ctx: Ctx, agent_id: str) -> bool:
+    """True if the agent has left so much unacknowledged that nothing new should be begun for it."""
+    agent = agent_row(ctx, agent_id)
+    return agent.next_seq - 1 - agent.acked_seq >= limits.OUTBOX_MESSAGES_PER_AGENT_MAX
 
 
 def state_of(agent: Agent, seq: int) -> OutboxState:
@@ -78,13 +85,16 @@ def acknowledge(ctx: Ctx, agent_id: str, seq: int) -> None:
     if OUTBOX.next(state_of(agent, seq), OutboxEvent.ACKNOWLEDGE) == state_of(agent, seq):
         return
     taken: list[Key] = []
-    for key, _ in ctx.txn.scan(OUTBOX_ITEMS, (agent_id,)):
+    sent_bytes = agent.sent_bytes
+    for key, item in ctx.txn.scan(OUTBOX_ITEMS, (agent_id,)):
         if int(key[1]) > seq:
             break
         taken.append(key)
+        sent_bytes -= item.bytes if int(key[1]) <= agent.sent_seq else 0
     for key in taken:
         ctx.delete(OUTBOX_ITEMS, key)
-    ctx.put(AGENTS, (agent_id,), replace(agent, acked_seq=seq, sent_seq=max(seq, agent.sent_seq)))
+    sent_seq = max(seq, agent.sent_seq)
+    ctx.put(AGENTS, (agent_id,), replace(agent, acked_seq=seq, sent_seq=sent_seq, sent_bytes=max(0, sent_bytes)))
     flush(ctx, agent_id)
 
 
@@ -94,16 +104,17 @@ def flush(ctx: Ctx, agent_id: str) -> None:
     if agent.link_id is None:
         return
     last = agent.acked_seq + limits.OUTBOX_WINDOW_MESSAGES_MAX
-    sent = agent.sent_seq
+    sent, sent_bytes = agent.sent_seq, agent.sent_bytes
     for key, item in ctx.txn.scan(OUTBOX_ITEMS, (agent_id,), after=(agent_id, sent)):
         seq = int(key[1])
-        if seq > last:
+        if seq > last or (sent_bytes and sent_bytes + item.bytes > limits.OUTBOX_WINDOW_BYTES_MAX):
             break
         OUTBOX.next(state_of(agent, seq), OutboxEvent.SEND)
         ctx.send_agent(agent.link_id, frame(item, seq))
-        sent = seq
+        sent, sent_bytes = seq, sent_bytes + item.bytes
     if sent != agent.sent_seq:
-        ctx.put(AGENTS, (agent_id,), replace(agent, sent_seq=sent, max_sent_seq=max(sent, agent.max_sent_seq)))
+        max_sent = max(sent, agent.max_sent_seq)
+        ctx.put(AGENTS, (agent_id,), replace(agent, sent_seq=sent, sent_bytes=sent_bytes, max_sent_seq=max_sent))
 
 
 def frame(item: OutboxItem, seq: int) -> dict[str, Any]:

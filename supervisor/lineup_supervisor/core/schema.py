@@ -45,6 +45,8 @@ class Meta(Row, frozen=True, kw_only=True):
     workers_starting: int = 0
     workers_live: int = 0
     boots: int = 0
+    conversations: int = 0
+    operations_pending: int = 0
     policy: Policy = Policy()
 
 
@@ -55,6 +57,7 @@ class Agent(Row, frozen=True, kw_only=True):
     next_seq: int = 1
     acked_seq: int = 0
     sent_seq: int = 0
+    sent_bytes: int = 0  # of what was sent on the present link and is not acknowledged
     max_sent_seq: int = 0
     link_id: str | None = None
     in_flight: int = 0
@@ -83,6 +86,7 @@ class OutboxItem(Row, frozen=True, kw_only=True):
     payload: dict[str, Any]
     at_ms: int
     cause: str
+    bytes: int = 0
 
 
 class Conversation(Row, frozen=True, kw_only=True):
@@ -217,7 +221,8 @@ class Worker(Row, frozen=True, kw_only=True):
     started_ms: int  # steady
     pid: int | None = None
     sent_seq: int = 0
-    stop_reason: str = ""
+    stop_reason: str = ""  # with ``condemned``: the sentence of its violation
+    condemned: bool = False  # it broke a rule of the link and is being killed; nothing it says counts any more
     welcomed: bool = False  # it has been told everything, so that changes must follow it from now on
 
 
@@ -399,6 +404,14 @@ class Usage(Row, frozen=True, kw_only=True):
     bytes: int = 0
 
 
+class Budget(Row, frozen=True, kw_only=True):
+    """Key ``(instance_id,)``: what its workers have asked for, and been refused, in the minute since ``since_ms``."""
+
+    since_ms: int  # steady
+    taken: int = 0
+    refused: int = 0
+
+
 class Grant(Row, frozen=True, kw_only=True):
     """Key ``(app_scope, capability)``: a person's standing consent, or their refusal for a while."""
 
@@ -497,6 +510,7 @@ NOTIFICATIONS = Table("notifications", Notification, "notification")
 NOTIFICATIONS_OF = Table("notifications_of", Mark)  # (app_scope, at_ms, notification_id)
 PENDING_CONSENT = Table("pending_consent", Ref)  # (instance_id, capability) → the interaction that asks
 USAGE = Table("usage", Usage)
+BUDGETS = Table("budgets", Budget)
 GRANTS = Table("grants", Grant, "grant")
 TIMERS = Table("timers", TimerRow)
 TIMER_DUE = Table("timer_due", TimerRow)

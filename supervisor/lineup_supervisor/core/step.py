@@ -145,6 +145,7 @@ _HANDLERS: dict[type[ev.Event], Callable[[Ctx, Any], None]] = {
     ev.AgentLinkClosed: lambda ctx, e: agents.link_closed(ctx, e.link_id),
     ev.WorkerStarted: lambda ctx, e: embodiment.started(ctx, e.instance_id, e.incarnation, e.pid, e.isolation),
     ev.WorkerFrame: lambda ctx, e: worker_link.frame(ctx, e.instance_id, e.incarnation, e.frame),
+    ev.WorkerThrottled: lambda ctx, e: embodiment.throttled(ctx, e),
     ev.WorkerExited: _worker_exited,
     ev.HostQuery: queries.handle,
     ev.HostAction: actions.handle,

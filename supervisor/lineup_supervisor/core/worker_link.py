@@ -18,6 +18,7 @@ from lineup_protocol.errors import LineUpError
 from lineup_protocol.handshake import choose_version
 from lineup_supervisor.core import (
     artifacts,
+    budgets,
     calls,
     capabilities,
     closing,
@@ -57,6 +58,8 @@ def frame(ctx: Ctx, instance_id: str, incarnation: int, content: Any) -> None:
     if instance is None or worker is None or worker.incarnation != incarnation:
         audit(ctx, "worker.late_message", instance_id, incarnation=incarnation)
         return
+    if worker.condemned:
+        return  # what it says between its violation and its death; the violation is in the audit
     ctx.actor = f"app:{instance.app_scope}"
     try:
         type_, message_id, body = check_frame(content, "worker", from_runtime=False)
@@ -70,8 +73,11 @@ def frame(ctx: Ctx, instance_id: str, incarnation: int, content: Any) -> None:
         audit(ctx, "command.refused", instance_id, *named, command=type_, code=error.code, rule=error.message)
         if message_id is not None:
             _receipt(ctx, worker, message_id, {"accepted": False, **error.as_dict()})
-        elif type_.startswith("worker."):
+        if message_id is None and type_.startswith("worker."):
             _violation(ctx, worker, error)
+        elif not budgets.note_refusal(ctx, instance_id):
+            most = limits.WORKER_REFUSALS_PER_MINUTE_MAX
+            _violation(ctx, worker, LineUpError("rate_limited", f"more than {most} messages were refused in a minute"))
 
 
 def _take(
@@ -84,6 +90,7 @@ def _take(
         raise LineUpError("message_invalid", f"{type_} before worker.ready")
     if instance.state == InstanceState.CLOSED:
         raise LineUpError("app_closed", "the instance is closed")
+    budgets.charge(ctx, instance.instance_id, type_)
     detail = _RULES[type_](ctx, instance, body)
     if message_id is not None:
         _receipt(ctx, worker, message_id, {"accepted": True} | ({"detail": detail} if detail is not None else {}))
@@ -99,6 +106,8 @@ def _violation(ctx: Ctx, worker: Worker, error: LineUpError) -> None:
     audit(
         ctx, "worker.violation", worker.instance_id, incarnation=worker.incarnation, code=error.code, rule=error.message
     )
+    sentence = f"{error.code}: {error.message}"[: limits.REASON_LENGTH_MAX]
+    ctx.put(WORKERS, (worker.instance_id,), replace(worker, condemned=True, stop_reason=sentence))
     ctx.emit(
         fx.StopWorker(instance_id=worker.instance_id, incarnation=worker.incarnation, reason="violation", grace_ms=0)
     )

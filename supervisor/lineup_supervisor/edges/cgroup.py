@@ -68,10 +68,11 @@ class Cgroups:
 
 
 class Scope:
-    """One worker's group."""
+    """One worker's group. ``caps_cpu``: the kernel keeps it to its processor share."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.caps_cpu = False
 
     def limit(self, limits: WorkerLimits) -> None:
         self._write("memory.max", str(limits.memory_bytes + limits.tmp_bytes))
@@ -83,6 +84,7 @@ class Scope:
         ):
             with contextlib.suppress(OSError):  # absent without swap or without the cpu controller
                 self._write(name, value)
+                self.caps_cpu |= name == "cpu.max"
 
     def add(self, pid: int) -> None:
         """Move a process in; what it starts from then on is in as well."""

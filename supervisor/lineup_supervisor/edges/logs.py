@@ -120,6 +120,7 @@ class Capture:
         fields: dict[str, object],
         *,
         bytes_per_s: float,
+        on_suppressed: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.last_line = ""
@@ -128,6 +129,7 @@ class Capture:
         self._stream = stream
         self._fields = fields
         self._rate = bytes_per_s
+        self._on_suppressed = on_suppressed
         self._room = bytes_per_s * BURST_S
         self._room_at = clock()
         self._clock = clock
@@ -208,6 +210,7 @@ class Capture:
                 self._end_line()
                 self._report_suppressed()
                 self._reported_at = now
+                self._on_suppressed()
 
     def _split(self, data: bytes) -> None:
         *whole, rest = data.split(b"\n")

@@ -6,6 +6,7 @@ store, or what a message means; the daemon turns these callbacks into events.
 Laws:
     * Every ``start_worker`` ends in exactly one ``on_exited``; ``on_started`` and every ``on_message`` come before it.
     * Callbacks come from the loop, never from inside a call of the daemon.
+    * Once its link is up, what a worker prints cannot pass for a failure of the sandbox or the Runtime.
     * When ``on_exited`` is called, process, socket, pipes and scratch directory are gone.
 """
 
@@ -28,12 +29,14 @@ from lineup_supervisor.edges.cgroup import Cgroups, Scope
 from lineup_supervisor.edges.gate import Gate, GateLimits
 from lineup_supervisor.edges.logs import Capture, LogDirectory
 from lineup_supervisor.edges.spawner import Exit, Process, Spawner
+from lineup_supervisor.edges.usage import Watch
 
 CONNECT_S = 15.0  # from the start to a working link; a loaded machine starts an interpreter in a second or two
 DISCONNECT_GRACE_S = 1.0  # a worker that ends by itself loses its link a moment before its process is gone
 
 OnStarted = Callable[[int, str], None]
 OnMessage = Callable[[bytes], None]
+OnThrottled = Callable[[str, str], None]
 OnExited = Callable[[str, str, int | None], None]
 
 
@@ -54,7 +57,14 @@ class HostSettings:
 class WorkerProcess:
     """One incarnation. Made by ``WorkerHost.start_worker``; every method is safe at any time and never raises."""
 
-    def __init__(self, host: WorkerHost, on_started: OnStarted, on_message: OnMessage, on_exited: OnExited) -> None:
+    def __init__(
+        self,
+        host: WorkerHost,
+        on_started: OnStarted,
+        on_message: OnMessage,
+        on_exited: OnExited,
+        on_throttled: OnThrottled,
+    ) -> None:
         self.level: str = ""
         self.limits = policy.WorkerLimits()
         self._host = host
@@ -62,6 +72,11 @@ class WorkerProcess:
         self._on_started = on_started
         self._on_message = on_message
         self._on_exited = on_exited
+        self._on_throttled = on_throttled
+        self._watch: Watch | None = None
+        self._was_linked = False
+        self._is_suppressing = False
+        self._log_line: Callable[..., None] = _no_line
         self._process: Process | None = None
         self._gate: Gate | None = None
         self._captures: list[Capture] = []
@@ -122,6 +137,7 @@ class WorkerProcess:
             raise LineUpError("app_start_failed", f"the bundle's folder {bundle_path} is gone")
         self.level = level
         self.limits = policy.WorkerLimits.from_mapping(limits)
+        self._log_line = functools.partial(self._host.settings.logs.of(scope).write, stream="runtime", **fields)
         self._place = self._host.new_place()
         gate = Gate(
             self._place / "g" / policy.SOCKET_NAME,
@@ -129,7 +145,7 @@ class WorkerProcess:
             on_message=self._message,
             on_ready=self._ready,
             on_cut=self._cut,
-            on_throttled=functools.partial(self._note, scope, fields),
+            on_throttled=functools.partial(self._throttled, "messages"),
         )
         gate.open()
         self._gate = gate
@@ -151,7 +167,7 @@ class WorkerProcess:
         ends: list[int] = []
         try:
             for stream in ("stdout", "stderr"):
-                capture = Capture(log, stream, fields, bytes_per_s=rate)
+                capture = Capture(log, stream, fields, bytes_per_s=rate, on_suppressed=self._suppressed)
                 ends.append(capture.open())
                 self._captures.append(capture)
             self._process = self._host.spawner.start(
@@ -167,6 +183,13 @@ class WorkerProcess:
             self._scope = self._host.settings.cgroups.scope(self._place.name, self.limits)
         if self._scope is not None:
             self._scope.add(pid)
+        self._watch = Watch(
+            pid,
+            self.limits,
+            on_over=lambda limit, detail: self.kill("limit", f"over a limit: {limit}: {detail}"),
+            on_slowed=functools.partial(self._throttled, "cpu_share"),
+            caps_cpu=self._scope is None or not self._scope.caps_cpu,
+        )
         self._on_started(pid, self.level)
         if self._gate is not None:
             self._gate.expect(pid)
@@ -178,6 +201,7 @@ class WorkerProcess:
     # ---- the link
 
     def _ready(self) -> None:
+        self._was_linked = True
         if self._process is not None:
             self._process.arm()
 
@@ -191,8 +215,16 @@ class WorkerProcess:
         else:
             self.kill("gate", f"{reason}: {detail}")
 
-    def _note(self, scope: str, fields: dict[str, object], detail: str) -> None:
-        self._host.settings.logs.of(scope).write(stream="runtime", **fields, note=detail)
+    def _throttled(self, limit: str, detail: str) -> None:
+        self._log_line(note=f"over a limit: {limit}: {detail}")
+        self._on_throttled(limit, detail)
+
+    def _suppressed(self) -> None:
+        """Of either stream; told once, the log counts on."""
+        if not self._is_suppressing:
+            self._is_suppressing = True
+            rate = self.limits.stdout_bytes_per_s // 1024
+            self._throttled("stdout_bytes_per_s", f"it prints more than {rate} KiB a second; the rest is dropped")
 
     # ---- the end
 
@@ -209,9 +241,9 @@ class WorkerProcess:
             return end
         if exceeded is not None and end.exit_code != 0:
             return Exit("limit", f"over a limit: {exceeded}", end.exit_code)
-        if last.startswith("bwrap: "):
+        if last.startswith("bwrap: ") and not self._was_linked:
             return Exit("isolation_insufficient", f"the sandbox could not be made: {last}", end.exit_code)
-        if "cannot start: " in last:
+        if "cannot start: " in last and not self._was_linked:
             return Exit("isolation_insufficient", f"the worker could not confine itself: {last}", end.exit_code)
         if end.exit_code != 0 and last.startswith("MemoryError"):
             limit = self.limits.memory_bytes // policy.MIB
@@ -230,6 +262,8 @@ class WorkerProcess:
             self._gate.close()
         for capture in self._captures:
             capture.finish()
+        if self._watch is not None:
+            self._watch.close()
         if self._scope is not None:
             self._scope.close()
         if self._place is not None:
@@ -268,13 +302,14 @@ class WorkerHost:
         on_started: OnStarted,
         on_message: OnMessage,
         on_exited: OnExited,
+        on_throttled: OnThrottled = lambda limit, detail: None,
     ) -> WorkerProcess:
         """Start one incarnation at ``level`` (which must be among ``settings.levels``; never at less).
 
         ``on_started(pid, level)``, then ``on_message(payload)`` for each message, then
-        ``on_exited(reason, detail, exit_code)``.
+        ``on_exited(reason, detail, exit_code)``. ``on_throttled(limit, detail)`` in between, where it is slowed down.
         """
-        worker = WorkerProcess(self, on_started, on_message, on_exited)
+        worker = WorkerProcess(self, on_started, on_message, on_exited, on_throttled)
         self.workers.add(worker)
         worker._begin(
             {
@@ -286,3 +321,7 @@ class WorkerHost:
             }
         )
         return worker
+
+
+def _no_line(**record: object) -> None:
+    """Where lines of a worker go that never came to have a log."""

@@ -18,6 +18,13 @@ import struct
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
+from lineup_protocol.limits import (
+    WORKER_BYTES_PER_SECOND_MAX,
+    WORKER_MESSAGE_BYTES_MAX,
+    WORKER_MESSAGES_BURST_MAX,
+    WORKER_MESSAGES_PER_SECOND_MAX,
+)
+
 GREETING_BYTES = 64
 SIGNATURE = b"\xff\0\0\0\0\0\0\0\0\x7f"
 _MECHANISM_NULL = b"NULL".ljust(20, b"\0")
@@ -39,11 +46,11 @@ _SHORT_BODY_BYTES_MAX = 255
 class Limits:
     """What one peer may send. Rates are token buckets: ``*_per_s`` refills, ``*_burst`` is the bucket's size."""
 
-    message_bytes_max: int = 8 * 1024 * 1024  # one frame; the codec's own cap is lower per message type
-    bytes_per_s: float = 32 * 1024 * 1024
-    bytes_burst: float = 32 * 1024 * 1024
-    messages_per_s: float = 2_000  # the store thread does more; this keeps one worker from taking all of it
-    messages_burst: float = 4_000
+    message_bytes_max: int = WORKER_MESSAGE_BYTES_MAX
+    bytes_per_s: float = WORKER_BYTES_PER_SECOND_MAX
+    bytes_burst: float = 2 * WORKER_BYTES_PER_SECOND_MAX
+    messages_per_s: float = WORKER_MESSAGES_PER_SECOND_MAX
+    messages_burst: float = WORKER_MESSAGES_BURST_MAX
     commands_per_s: float = 10  # PINGs; a ping flood is cut, never answered at full speed
     commands_burst: float = 50
 

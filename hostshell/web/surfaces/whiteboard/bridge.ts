@@ -10,24 +10,20 @@ export interface Answer {
   message?: string;
 }
 
-export interface StateNews {
-  revision: number;
-  /** Absent when the whole state is new. */
-  patch?: JsonObject;
-}
-
 export interface HostInfo {
-  theme?: "light" | "dark";
-  locale?: string;
+  readonly theme: "light" | "dark";
+  readonly locale: string;
 }
 
 export interface LineUp {
   readonly state: JsonObject;
-  readonly revision?: number;
-  readonly host?: HostInfo;
+  readonly revision: number;
+  readonly host: HostInfo;
   ready(): void;
-  onstate(fn: (state: JsonObject, news?: StateNews) => void): unknown;
-  onhost?(fn: () => void): unknown;
+  /** Called with every new state, what no patch touched being the same objects; at once if there is one already. */
+  onstate(fn: (state: JsonObject, revision: number) => void): unknown;
+  /** Called at once and after every change. */
+  onhost(fn: (host: HostInfo) => void): unknown;
   update(patch: JsonObject, options?: { base_revision?: number }): Promise<Answer>;
   submit(payload: JsonObject): Promise<Answer>;
 }

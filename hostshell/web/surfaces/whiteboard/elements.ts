@@ -86,7 +86,9 @@ function readStroke(common: Common, raw: JsonObject): Stroke | null {
   const [x, y] = [number(raw.x, 0), number(raw.y, 0)];
   const [sx, sy] = [number(raw.sx, 1), number(raw.sy, 1)];
   const still = x === 0 && y === 0 && sx === 1 && sy === 1;
-  const placed = still ? points : points.map(({ x: px, y: py, p }) => ({ x: px * sx + x, y: py * sy + y, p }));
+  const placed = still
+    ? points
+    : points.map(({ x: px, y: py, p }) => ({ x: px * sx + x, y: py * sy + y, p }));
   return { ...common, type: "pen", points: placed, simulated: raw.sim === true };
 }
 

@@ -97,13 +97,13 @@ export function touches(element: Element, at: XY, slack: number): boolean {
     case "text":
       return true;
     case "rect":
-      return inRing(at, element, reach, element.fill, (box) => inBox(at, box));
+      return inRing(element, reach, element.fill, (box) => inBox(at, box));
     case "ellipse":
-      return inRing(at, element, reach, element.fill, (box) => inEllipse(at, box));
+      return inRing(element, reach, element.fill, (box) => inEllipse(at, box));
   }
 }
 
-function inRing(at: XY, box: Box, reach: number, filled: boolean, inside: (box: Box) => boolean): boolean {
+function inRing(box: Box, reach: number, filled: boolean, inside: (box: Box) => boolean): boolean {
   if (!inside(grow(box, reach))) return false;
   const hole = grow(box, -reach);
   return filled || hole.w <= 0 || hole.h <= 0 || !inside(hole);

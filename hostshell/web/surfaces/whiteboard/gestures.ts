@@ -5,8 +5,8 @@ import type { JsonObject } from "./bridge";
 import { panned, toPage } from "./camera";
 import { type Element, readElement, upright } from "./elements";
 import { type Box, frameOf, moveBy, type Transform, tidy, transformed, type XY } from "./geometry";
-import { shade } from "./palette";
 import { type Context, paint } from "./paint";
+import { shade } from "./palette";
 import { mergePatch } from "./patches";
 import { encodePoints, type Point, simplify } from "./points";
 import type { Session } from "./session";
@@ -284,7 +284,9 @@ export function handlesOf({ view, session }: Desk): Handle[] {
 }
 
 function handleAt(desk: Desk, page: XY, reach: number): Handle | undefined {
-  return handlesOf(desk).find((handle) => Math.hypot(handle.page.x - page.x, handle.page.y - page.y) <= reach);
+  return handlesOf(desk).find(
+    (handle) => Math.hypot(handle.page.x - page.x, handle.page.y - page.y) <= reach,
+  );
 }
 
 /** Pull a corner; the opposite one stays. Shift keeps the proportions. */

@@ -1,7 +1,7 @@
 // The keyboard: tools and commands by letter, and a way to make, find, move and resize elements without a pointer.
 
-import { panned, toBoard } from "./camera";
 import type { JsonObject } from "./bridge";
+import { panned, toBoard } from "./camera";
 import { type Box, moveBy } from "./geometry";
 import { type Desk, transform } from "./gestures";
 import type { Pointers } from "./pointer";
@@ -43,7 +43,8 @@ export function listen(desk: Desk, pointers: Pointers, canvas: HTMLCanvasElement
   window.addEventListener("keydown", (event) => {
     const target = event.target as HTMLElement;
     if (target.closest("textarea, input")) return;
-    const handled = onCommand(desk, pointers, commands, event) || (target === canvas && onCanvas(desk, commands, event));
+    const handled =
+      onCommand(desk, pointers, commands, event) || (target === canvas && onCanvas(desk, commands, event));
     if (handled) event.preventDefault();
   });
   window.addEventListener("keyup", (event) => {
@@ -96,7 +97,8 @@ function arrowKey(desk: Desk, [dx, dy]: readonly [number, number], event: Keyboa
   const frame = session.frame;
   const by = event.shiftKey ? 40 : 8;
   if (!frame) view.look(panned(view.camera, -dx * by * 2, -dy * by * 2));
-  else if (event.altKey) transform(desk, session.selection, { from: frame, to: resized(frame, dx * by, dy * by) });
+  else if (event.altKey)
+    transform(desk, session.selection, { from: frame, to: resized(frame, dx * by, dy * by) });
   else transform(desk, session.selection, moveBy(frame, dx * by, dy * by));
 }
 

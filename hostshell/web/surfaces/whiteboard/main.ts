@@ -2,12 +2,12 @@
 // `{elements: {id: …}}`, kept by the Runtime; this page shows it and says what the person changes.
 
 import { Board } from "./board";
-import type { Answer, JsonObject, LineUp, StateNews } from "./bridge";
-import { fitted, zoomed } from "./camera";
+import type { Answer, JsonObject, LineUp } from "./bridge";
+import { fitted, viewOf, zoomed } from "./camera";
 import { isObject } from "./elements";
+import { contains } from "./geometry";
 import { type Desk, drawSelection } from "./gestures";
 import { listen } from "./keys";
-import type { Theme } from "./palette";
 import { pngOf, svgOf } from "./picture";
 import { Pointers } from "./pointer";
 import { Session } from "./session";
@@ -23,7 +23,7 @@ function start(lineup: LineUp): void {
   const part = <T extends HTMLElement>(id: string) => document.getElementById(id) as T;
   const glass = part<HTMLCanvasElement>("glass");
   const stage = part<HTMLElement>("stage");
-  let words = wordsFor(lineup.host?.locale ?? navigator.language).words;
+  let words = wordsFor(lineup.host.locale).words;
   let unsavedSince = 0;
 
   const board = new Board({
@@ -76,11 +76,9 @@ function start(lineup: LineUp): void {
   // -- the Host --
 
   function dress(): void {
-    const host = lineup.host;
-    const dark = host?.theme ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
-    view.theme = dark as Theme;
+    view.theme = lineup.host.theme;
     document.documentElement.dataset.theme = view.theme;
-    const spoken = wordsFor(host?.locale ?? navigator.language);
+    const spoken = wordsFor(lineup.host.locale);
     words = spoken.words;
     document.documentElement.lang = spoken.lang;
     glass.setAttribute("aria-label", words.canvas);
@@ -91,15 +89,22 @@ function start(lineup: LineUp): void {
     view.damaged("all");
   }
 
-  function heard(state: JsonObject, news?: StateNews): void {
-    const patch = news?.patch;
-    const touched = patch && isObject(patch.elements) ? new Set(Object.keys(patch.elements)) : null;
-    const revision = news?.revision ?? lineup.revision ?? 0;
-    if (!patch || "elements" in patch) board.sync.heard(state.elements, revision, touched);
-    else board.sync.heard(state.elements, revision, new Set());
+  let seen = false;
+  function heard(state: JsonObject, revision: number): void {
+    board.sync.heard(state.elements, revision);
+    if (!seen && board.elements.length) {
+      seen = true;
+      showAll();
+    }
     part("title").textContent = typeof state.title === "string" ? state.title : words.board;
     if (isObject(state.trouble)) toast(words.submitFailed);
     void answerAsk(state);
+  }
+
+  /** A board that was drawn on a larger page (or far out) is shown whole at first. */
+  function showAll(): void {
+    const box = board.box;
+    if (box && !contains(viewOf(view.camera, view.pageSize), box)) commands.fit();
   }
 
   // -- handing in --
@@ -116,7 +121,10 @@ function start(lineup: LineUp): void {
     toolbar.showSubmit(words.submitting, true);
     const answer = await picture()
       .then((payload) => lineup.submit(payload))
-      .catch((): Answer => ({ accepted: false }));
+      .catch((error: unknown): Answer => {
+        console.error(error);
+        return { accepted: false };
+      });
     if (!answer.accepted) {
       toolbar.showSubmit(words.submit, false);
       toast(words.submitFailed);
@@ -161,23 +169,13 @@ function start(lineup: LineUp): void {
     part("saving").textContent = trouble ? words.offline : "";
   }, 500);
 
-  new ResizeObserver(() => view.resize(stage.clientWidth, stage.clientHeight, devicePixelRatio)).observe(stage);
+  new ResizeObserver(() => view.resize(stage.clientWidth, stage.clientHeight, devicePixelRatio)).observe(
+    stage,
+  );
   view.resize(stage.clientWidth, stage.clientHeight, devicePixelRatio);
   glass.dataset.tool = session.tool;
-  dress();
-  lineup.onhost?.(dress);
-  let first = true;
-  lineup.onstate((state, news) => {
-    heard(state, news);
-    if (first && board.elements.length) {
-      first = false;
-      const box = board.box;
-      if (box && (box.x < 0 || box.y < 0 || box.x + box.w > view.pageSize.w || box.y + box.h > view.pageSize.h)) {
-        commands.fit();
-      }
-    }
-  });
-  heard(lineup.state ?? {});
+  lineup.onhost(dress);
+  lineup.onstate(heard);
   lineup.ready();
 }
 

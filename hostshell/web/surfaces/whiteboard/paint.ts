@@ -59,7 +59,15 @@ function pathOf(element: Exclude<Element, { type: "text" }>): Path2D {
       path.roundRect(element.x, element.y, element.w, element.h, cornerOf(element));
       break;
     case "ellipse":
-      path.ellipse(element.x + element.w / 2, element.y + element.h / 2, element.w / 2, element.h / 2, 0, 0, 7);
+      path.ellipse(
+        element.x + element.w / 2,
+        element.y + element.h / 2,
+        element.w / 2,
+        element.h / 2,
+        0,
+        0,
+        7,
+      );
       path.closePath();
       break;
     default:
@@ -77,7 +85,10 @@ export function cornerOf({ w, h }: { w: number; h: number }): number {
 
 /** The segments of a line, an arrow's head included. */
 export function lineParts(element: Element & { type: "line" | "arrow" }) {
-  const [from, to] = [{ x: element.x, y: element.y }, { x: element.x2, y: element.y2 }];
+  const [from, to] = [
+    { x: element.x, y: element.y },
+    { x: element.x2, y: element.y2 },
+  ];
   const parts = [[from, to] as const];
   const length = Math.hypot(to.x - from.x, to.y - from.y);
   if (element.type === "arrow" && length > 0) {

@@ -101,7 +101,8 @@ export interface Change {
  * that what others did to the element meanwhile stays. Undefined: there is nothing left to take back. */
 export function undoOf(change: Change, now: JsonObject | undefined): Op | undefined {
   if (!change.before) return now ? { kind: "delete" } : undefined;
-  if (!change.after || !now) return now ? undefined : change.after ? undefined : { kind: "put", element: change.before };
+  if (!change.after || !now)
+    return now ? undefined : change.after ? undefined : { kind: "put", element: change.before };
   const fields = difference(change.after, change.before);
   return fields ? { kind: "merge", fields, guarded: true } : undefined;
 }

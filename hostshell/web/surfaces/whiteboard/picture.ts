@@ -3,8 +3,8 @@
 import type { Element } from "./elements";
 import { LINE_HEIGHT } from "./elements";
 import { type Box, boxOf, grow, tidy, union } from "./geometry";
-import { GROUND, shade } from "./palette";
 import { cornerOf, FONT, lineParts, paint } from "./paint";
+import { GROUND, shade } from "./palette";
 import { strokePath } from "./stroke";
 
 const MARGIN = 24;
@@ -27,7 +27,13 @@ export function svgOf(elements: readonly Element[], title: string): string | und
     `<svg xmlns="http://www.w3.org/2000/svg" width="${tidy(box.w)}" height="${tidy(box.h)}" ` +
     `viewBox="${[box.x, box.y, box.w, box.h].map(tidy).join(" ")}">`;
   const ground = `<rect x="${tidy(box.x)}" y="${tidy(box.y)}" width="100%" height="100%" fill="${GROUND.light}"/>`;
-  const parts = [head, title ? `<title>${escaped(title)}</title>` : "", ground, ...elements.map(tagOf), "</svg>"];
+  const parts = [
+    head,
+    title ? `<title>${escaped(title)}</title>` : "",
+    ground,
+    ...elements.map(tagOf),
+    "</svg>",
+  ];
   const svg = parts.filter(Boolean).join("\n");
   return new TextEncoder().encode(svg).length <= SVG_BYTES_MAX ? svg : undefined;
 }
@@ -40,7 +46,10 @@ function tagOf(element: Element): string {
       return `<path fill="${color}" d="${strokePath(element)}"/>`;
     case "rect":
     case "ellipse":
-      return shapeTag(element, element.fill ? `${line.replace('"none"', `"${color}"`)} fill-opacity="0.18"` : line);
+      return shapeTag(
+        element,
+        element.fill ? `${line.replace('"none"', `"${color}"`)} fill-opacity="0.18"` : line,
+      );
     case "text":
       return textTag(element, color);
     default: {
@@ -72,7 +81,6 @@ function textTag(element: Element & { type: "text" }, color: string): string {
 /** Text for XML; characters that XML cannot hold are left out. */
 function escaped(text: string): string {
   return text
-    .toWellFormed()
     .replace(/[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\u{10000}-\u{10ffff}]/gu, "")
     .replace(/[&<>"]/g, (char) => `&#${char.charCodeAt(0)};`);
 }
@@ -104,6 +112,7 @@ function pngAt(elements: readonly Element[], box: Box, scale: number): Promise<B
 
 function base64(bytes: Uint8Array): string {
   let binary = "";
-  for (let i = 0; i < bytes.length; i += 0x8000) binary += String.fromCharCode(...bytes.subarray(i, i + 0x8000));
+  for (let i = 0; i < bytes.length; i += 0x8000)
+    binary += String.fromCharCode(...bytes.subarray(i, i + 0x8000));
   return btoa(binary);
 }

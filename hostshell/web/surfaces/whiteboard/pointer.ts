@@ -6,9 +6,9 @@ import {
   type Desk,
   eraseGesture,
   type Gesture,
+  type Press,
   panGesture,
   penGesture,
-  type Press,
   selectGesture,
   shapeGesture,
 } from "./gestures";
@@ -90,7 +90,9 @@ export class Pointers {
     const page = this.page(event);
     const before = this.lastTap;
     this.lastTap = { at: event.timeStamp, page };
-    return event.timeStamp - before.at < 350 && Math.hypot(page.x - before.page.x, page.y - before.page.y) < 12;
+    return (
+      event.timeStamp - before.at < 350 && Math.hypot(page.x - before.page.x, page.y - before.page.y) < 12
+    );
   }
 
   private editAt(press: Press): boolean {

@@ -18,7 +18,9 @@ export class Session {
   style: Style = { color: "ink", width: 4, fill: false };
   selection: ReadonlySet<string> = new Set();
   private listeners: (() => void)[] = [];
-  private readonly tab = crypto.getRandomValues(new Uint32Array(2)).reduce((text, n) => text + n.toString(36), "");
+  private readonly tab = crypto
+    .getRandomValues(new Uint32Array(2))
+    .reduce((text, n) => text + n.toString(36), "");
   private made = 0;
 
   constructor(private readonly board: Board) {

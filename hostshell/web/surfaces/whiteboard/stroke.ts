@@ -31,7 +31,8 @@ function smoothed(outline: readonly Vec[]): string {
     return `${short(((one[0] ?? 0) + (other[0] ?? 0)) / 2)} ${short(((one[1] ?? 0) + (other[1] ?? 0)) / 2)}`;
   };
   let path = `M${middle(0)}`;
-  for (let i = 1; i <= outline.length; i++) path += `Q${short(at(i)[0] ?? 0)} ${short(at(i)[1] ?? 0)} ${middle(i)}`;
+  for (let i = 1; i <= outline.length; i++)
+    path += `Q${short(at(i)[0] ?? 0)} ${short(at(i)[1] ?? 0)} ${middle(i)}`;
   return `${path}Z`;
 }
 

@@ -62,14 +62,14 @@ export class Sync {
     return value;
   }
 
-  /** The Runtime has said what the elements are at `revision`; `touched` names what is new, null: maybe all. */
-  heard(elements: Json | undefined, revision: number, touched: ReadonlySet<string> | null): void {
+  /** The Runtime has said what the elements are at `revision`; those that no patch touched are the same objects. */
+  heard(elements: Json | undefined, revision: number): void {
     const before = this.base;
     this.base = isObject(elements) ? elements : {};
     this.revision = revision;
     const settled = this.accepted.filter((layer) => (layer.revision ?? 0) <= revision);
     this.accepted = this.accepted.filter((layer) => (layer.revision ?? 0) > revision);
-    const ids = new Set(touched ?? differing(before, this.base));
+    const ids = differing(before, this.base);
     for (const layer of settled) for (const id of layer.ops.keys()) ids.add(id);
     if (ids.size) this.ports.changed(ids);
   }
@@ -121,9 +121,9 @@ export class Sync {
     const { layer, patch, guarded } = batch;
     this.flying = layer;
     const guard = guarded && this.conflicts < CONFLICTS_MAX ? { base_revision: this.revision } : {};
-    const answer = await this.ports.update({ elements: patch }, guard).catch(
-      (): Answer => ({ accepted: false, code: "bridge_failed" }),
-    );
+    const answer = await this.ports
+      .update({ elements: patch }, guard)
+      .catch((): Answer => ({ accepted: false, code: "bridge_failed" }));
     this.flying = null;
     this.answered(layer, answer);
   }

@@ -5,8 +5,8 @@ import { toPage } from "./camera";
 import { LINE_HEIGHT, TEXT_LENGTH_MAX, textSize } from "./elements";
 import { tidy, type XY } from "./geometry";
 import type { Desk } from "./gestures";
-import { shade } from "./palette";
 import { FONT } from "./paint";
+import { shade } from "./palette";
 
 const measuring = document.createElement("canvas").getContext("2d");
 
@@ -16,7 +16,7 @@ export class TextEditor {
   constructor(
     private readonly desk: () => Desk,
     private readonly area: HTMLTextAreaElement,
-    private readonly canvas: HTMLCanvasElement,
+    canvas: HTMLCanvasElement,
   ) {
     area.maxLength = TEXT_LENGTH_MAX;
     area.addEventListener("input", () => this.fit());
@@ -51,7 +51,14 @@ export class TextEditor {
         if (!text) board.remove([before.id]);
         else if (text !== before.text) board.change(new Map([[before.id, measured]]));
       } else if (text.trim()) {
-        const raw: JsonObject = { type: "text", z: board.nextZ, color, x: tidy(place.x), y: tidy(place.y), size };
+        const raw: JsonObject = {
+          type: "text",
+          z: board.nextZ,
+          color,
+          x: tidy(place.x),
+          y: tidy(place.y),
+          size,
+        };
         const made = session.newId();
         board.create(made, { ...raw, ...measured });
         session.use("select");

@@ -39,7 +39,7 @@ const SHORTCUTS: Record<string, string> = {
 const WIDTH_WORDS = ["thin", "medium", "thick", "heavy"] as const;
 
 export class Toolbar {
-  private readonly labels: [HTMLElement, (words: Words) => string, string?][] = [];
+  private readonly labels: [HTMLElement, (words: Words) => string, (string | undefined)?][] = [];
   private readonly updates: (() => void)[] = [];
   private readonly submit: HTMLButtonElement;
   private readonly submitText = document.createElement("span");
@@ -83,8 +83,16 @@ export class Toolbar {
     const { actions } = this;
     const left = group("row");
     left.append(
-      this.button("undo", () => actions.undo(), () => !actions.canUndo()),
-      this.button("redo", () => actions.redo(), () => !actions.canRedo()),
+      this.button(
+        "undo",
+        () => actions.undo(),
+        () => actions.canUndo(),
+      ),
+      this.button(
+        "redo",
+        () => actions.redo(),
+        () => actions.canRedo(),
+      ),
     );
     const zoom = group("row zoom");
     zoom.append(
@@ -106,7 +114,11 @@ export class Toolbar {
       this.updates.push(() => button.setAttribute("aria-pressed", String(this.session.tool === tool)));
       bar.append(button);
     }
-    const remove = this.button("remove", () => this.actions.remove(), () => !this.session.selection.size);
+    const remove = this.button(
+      "remove",
+      () => this.actions.remove(),
+      () => this.session.selection.size > 0,
+    );
     bar.append(this.styleButton, remove);
     rove(bar);
     return bar;
@@ -120,12 +132,12 @@ export class Toolbar {
     dot.className = "dot";
     button.append(dot);
     button.setAttribute("aria-controls", this.stylePanel.id);
-    button.addEventListener("click", () => this.toggleStyle(this.stylePanel.hidden));
+    button.addEventListener("click", () => this.toggleStyle(this.stylePanel.hidden !== false));
     this.labels.push([button, (words) => words.style]);
     this.updates.push(() => {
       dot.style.background = shade(this.session.style.color, this.view.theme);
       dot.style.width = dot.style.height = `${8 + this.session.style.width}px`;
-      button.setAttribute("aria-expanded", String(!this.stylePanel.hidden));
+      button.setAttribute("aria-expanded", this.stylePanel.hidden ? "false" : "true");
     });
     return button;
   }
@@ -186,7 +198,13 @@ export class Toolbar {
     this.updates.push(() => {
       box.checked = this.session.style.fill;
     });
-    this.labels.push([box, (words) => (text.textContent = words.fill)]);
+    this.labels.push([
+      box,
+      (words) => {
+        text.textContent = words.fill;
+        return words.fill;
+      },
+    ]);
     return label;
   }
 
@@ -217,15 +235,15 @@ export class Toolbar {
     return list;
   }
 
-  private button(name: IconName, act: () => void, disabled?: () => boolean): HTMLButtonElement {
+  private button(name: IconName, act: () => void, possible?: () => boolean): HTMLButtonElement {
     const button = document.createElement("button");
     button.type = "button";
     button.append(icon(name));
     button.addEventListener("click", act);
     this.labels.push([button, (words) => words[name], SHORTCUTS[name]]);
-    if (disabled) {
+    if (possible) {
       this.updates.push(() => {
-        button.setAttribute("aria-disabled", String(disabled()));
+        button.setAttribute("aria-disabled", String(!possible()));
       });
     }
     return button;
@@ -241,7 +259,11 @@ function group(className: string): HTMLElement {
 /** Arrow keys go through the buttons, Tab passes the group in one step. */
 function rove(bar: HTMLElement, own = true): void {
   const buttons = () => [...bar.querySelectorAll<HTMLButtonElement>("button")];
-  if (own) buttons().forEach((button, i) => (button.tabIndex = i ? -1 : 0));
+  if (own) {
+    buttons().forEach((button, i) => {
+      button.tabIndex = i ? -1 : 0;
+    });
+  }
   bar.addEventListener("keydown", (event) => {
     const by = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
     if (!by) return;

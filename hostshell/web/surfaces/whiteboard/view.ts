@@ -7,8 +7,8 @@ import type { Board, Damage } from "./board";
 import { type Camera, type Size, viewOf } from "./camera";
 import type { Element } from "./elements";
 import { type Box, boxOf, grow, overlaps } from "./geometry";
-import { GROUND, type Theme } from "./palette";
 import { type Context, paint } from "./paint";
+import { GROUND, type Theme } from "./palette";
 
 const SLICE_MS = 8; // of drawing per frame, so that input is never kept waiting
 const DRAWN_AT_ONCE_MAX = 1500; // so many elements fit a frame
@@ -150,7 +150,9 @@ export class View {
   }
 
   private shown(box: Box): Element[] {
-    return this.board.elements.filter((element) => !this.held.has(element.id) && overlaps(box, boxOf(element)));
+    return this.board.elements.filter(
+      (element) => !this.held.has(element.id) && overlaps(box, boxOf(element)),
+    );
   }
 
   /** The picture onto the page, shifted if the camera has gone on since. */

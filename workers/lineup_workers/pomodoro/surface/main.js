@@ -2,7 +2,6 @@
 // that a page that slept, was reloaded or was throttled is right again at its next look. Decides nothing.
 "use strict";
 
-const lineup = window.lineup;
 const DIM_AFTER_MS = 60_000;
 const LONGEST_WAIT_MS = 30_000; // a clock that was set meanwhile is noticed at the latest then
 const RING = 1000; // the ring's pathLength
@@ -17,7 +16,7 @@ let dimming = 0;
 
 /** The Runtime's wall clock, as well as the Host knows it. */
 function now() {
-  return Date.now() + (Number(lineup.host?.skew_ms) || 0);
+  return Date.now() + lineup.host.clockSkewMs;
 }
 
 function setText(element, text) {
@@ -46,10 +45,10 @@ function spokenAt(minutes) {
 }
 
 function describe() {
-  const host = lineup.host || {};
-  words = wordsFor(host.locale || navigator.language);
+  const host = lineup.host;
+  words = wordsFor(host.locale);
   document.documentElement.lang = words === WORDS.zh ? "zh-CN" : "en";
-  if (host.theme === "light" || host.theme === "dark") document.documentElement.dataset.theme = host.theme;
+  document.documentElement.dataset.theme = host.theme;
   setText(parts.activity, session === null ? "\u00a0" : session.activity || words.focus);
   setText(parts.hint, session === null ? words.idle : "");
   setText(parts.until, session === null ? "" : words.until(endTime(session.endsMs, host)));
@@ -58,9 +57,9 @@ function describe() {
 
 /** "14:35", with the date when the session does not end today. */
 function endTime(endsMs, host) {
-  const options = { hour: "2-digit", minute: "2-digit" };
-  if (host.timeZone) options.timeZone = host.timeZone;
-  const day = (ms) => new Date(ms).toLocaleDateString(host.locale, { timeZone: options.timeZone });
+  const { timeZone } = host;
+  const options = { hour: "2-digit", minute: "2-digit", timeZone };
+  const day = (ms) => new Date(ms).toLocaleDateString(host.locale, { timeZone });
   if (day(endsMs) !== day(now())) Object.assign(options, { month: "short", day: "numeric" });
   return new Date(endsMs).toLocaleString(host.locale, options);
 }
@@ -82,8 +81,8 @@ for (const name of ["pointermove", "pointerdown", "keydown", "focus"]) {
 }
 document.addEventListener("visibilitychange", look);
 window.addEventListener("pageshow", look);
-lineup.onprojection?.(project);
-lineup.onhost?.(describe);
+lineup.onhost(describe);
+lineup.onprojection(project);
 project();
 wake();
 lineup.ready();
