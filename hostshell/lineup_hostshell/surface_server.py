@@ -55,7 +55,8 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _COMMENTS = rb"\s*(?:<!--.*?-->\s*)*"
 _HEAD = re.compile(
-    rb"\A(?:\xef\xbb\xbf)?%b(?:<!doctype[^>]*>)?%b(?:<html[^>]*>)?%b(?:<head[^>]*>)?" % ((_COMMENTS,) * 3),
+    rb"\A(?:\xef\xbb\xbf)?%b(?:<!doctype[^>]*>)?%b(?:<html(?:\s[^>]*)?>)?%b(?:<head(?:\s[^>]*)?>)?"
+    % ((_COMMENTS,) * 3),
     re.IGNORECASE | re.DOTALL,
 )
 

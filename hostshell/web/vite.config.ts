@@ -2,7 +2,8 @@ import react from "@vitejs/plugin-react";
 import { defineConfig } from "vitest/config";
 
 // The workspace's pages; hostshell serves them from lineup_hostshell/static.
-const MOCK = "http://127.0.0.1:8787"; // dev/mock-runtime.mjs, for `npm run dev` only
+// `npm run dev` goes with a Runtime of its own: LINEUP_URL=http://127.0.0.1:PORT npm run dev
+const RUNTIME = process.env.LINEUP_URL ?? "http://127.0.0.1:8787";
 
 export default defineConfig({
   plugins: [react()],
@@ -18,7 +19,10 @@ export default defineConfig({
           groups: [
             { name: "react", test: /node_modules[\\/](react|react-dom|scheduler)[\\/]/ },
             { name: "mantine", test: /node_modules[\\/](@mantine|@floating-ui|react-remove-scroll|clsx)/ },
-            { name: "markdown", test: /node_modules[\\/](markdown-it|dompurify|linkify-it|mdurl|entities|uc\.micro)/ },
+            {
+              name: "markdown",
+              test: /node_modules[\\/](markdown-it|dompurify|linkify-it|mdurl|entities|uc\.micro)/,
+            },
           ],
         },
       },
@@ -26,7 +30,7 @@ export default defineConfig({
   },
   server: {
     host: "127.0.0.1",
-    proxy: { "/workspace": { target: MOCK, ws: true }, "/api": MOCK, "/artifacts": MOCK },
+    proxy: { "/workspace": { target: RUNTIME, ws: true }, "/api": RUNTIME, "/artifacts": RUNTIME },
   },
   test: {
     environment: "happy-dom",

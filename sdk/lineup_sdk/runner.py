@@ -292,6 +292,8 @@ class Runner:
             result = await handler(call, self.sdk)
         except ToolError as failure:
             await self._fail(call, failure)
+        except MemoryError:
+            raise  # nothing can be relied on any more: the process ends, and the Runtime names the limit
         except Exception as fault:
             _log(f"the handler of {call.tool_id} raised on call {call.call_id}:")
             traceback.print_exc()
@@ -404,6 +406,8 @@ class Runner:
         current_scope.set(Scope(message.message_id))
         try:
             await handler()
+        except MemoryError:
+            raise
         except Exception:
             # The same code would raise again: a message is not a reason to stop the inbox for ever.
             _log(f"the handler of {message.kind} raised on message {message.message_id}:")

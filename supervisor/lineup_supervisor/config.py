@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from lineup_protocol import limits
 from lineup_protocol.errors import LineUpError
 from lineup_supervisor.core.policy import Policy
 
@@ -34,6 +35,17 @@ class Config:
     workers_max: int = Policy().workers_max
     restarts_max: int = Policy().restarts_max
     restarts_window_ms: int = Policy().restart_window_ms
+    restarts_quarantine_after: int = Policy().quarantine_closures_max
+    restarts_quarantine_window_ms: int = Policy().quarantine_window_ms
+    limits_memory_mb: int = limits.WORKER_MEMORY_MB_MAX
+    limits_cpu_share: float = limits.WORKER_CPU_SHARE_MAX
+    limits_processes: int = limits.WORKER_PROCESSES_MAX
+    limits_open_files: int = limits.WORKER_OPEN_FILES_MAX
+    limits_file_size_mb: int = limits.WORKER_FILE_SIZE_MB_MAX
+    limits_tmp_mb: int = limits.WORKER_TMP_MB_MAX
+    limits_state_mb: int = limits.WORKER_STATE_MB_MAX
+    limits_artifacts_mb: int = limits.WORKER_ARTIFACTS_MB_MAX
+    limits_stdout_kb_per_second: int = limits.WORKER_STDOUT_KB_PER_SECOND_MAX
     log_level: str = "info"
 
     def policy(self) -> Policy:
@@ -44,15 +56,24 @@ class Config:
             workers_max=self.workers_max,
             restarts_max=self.restarts_max,
             restart_window_ms=self.restarts_window_ms,
+            quarantine_closures_max=self.restarts_quarantine_after,
+            quarantine_window_ms=self.restarts_quarantine_window_ms,
+            limits_max=tuple(
+                (name, most)
+                for name, rule in RULES["limits"].items()
+                if (most := getattr(self, f"limits_{name}")) < rule.high
+            ),
         )
 
 
 @dataclass(frozen=True)
 class _Rule:
-    """``low`` and ``high`` bound an integer; ``choices`` list the strings; neither: true or false."""
+    """``low`` and ``high`` bound an integer, or a number if ``high`` is a float; ``choices`` list the strings; neither:
+    true or false.
+    """
 
-    low: int = 0
-    high: int = 0
+    low: float = 0
+    high: float = 0
     choices: tuple[str, ...] = ()
 
     def fault(self, value: object) -> str | None:
@@ -60,8 +81,9 @@ class _Rule:
             ok = isinstance(value, str) and value in self.choices
             return None if ok else f"must be one of {', '.join(map(repr, self.choices))}"
         if self.high:
-            ok = isinstance(value, int) and not isinstance(value, bool) and self.low <= value <= self.high
-            return None if ok else f"must be an integer from {self.low} to {self.high}"
+            kind, word = (int | float, "a number") if isinstance(self.high, float) else (int, "an integer")
+            ok = isinstance(value, kind) and not isinstance(value, bool) and self.low <= value <= self.high
+            return None if ok else f"must be {word} from {self.low} to {self.high}"
         return None if isinstance(value, bool) else "must be true or false"
 
 
@@ -80,7 +102,24 @@ RULES: dict[str, dict[str, _Rule]] = {
         "idle_ms": _Rule(0, 86_400_000),
         "max": _Rule(1, 1_000),
     },
-    "restarts": {"max": _Rule(0, 1_000), "window_ms": _Rule(1_000, 86_400_000)},
+    "restarts": {
+        "max": _Rule(0, 1_000),
+        "window_ms": _Rule(1_000, 86_400_000),
+        "quarantine_after": _Rule(1, 1_000),
+        "quarantine_window_ms": _Rule(1_000, 86_400_000),
+    },
+    # The most that any MiniApp gets, in its manifest's own names and units; the lows are those of a manifest.
+    "limits": {
+        "memory_mb": _Rule(64, limits.WORKER_MEMORY_MB_MAX),
+        "cpu_share": _Rule(0.05, limits.WORKER_CPU_SHARE_MAX),
+        "processes": _Rule(8, limits.WORKER_PROCESSES_MAX),
+        "open_files": _Rule(32, limits.WORKER_OPEN_FILES_MAX),
+        "file_size_mb": _Rule(1, limits.WORKER_FILE_SIZE_MB_MAX),
+        "tmp_mb": _Rule(1, limits.WORKER_TMP_MB_MAX),
+        "state_mb": _Rule(1, limits.WORKER_STATE_MB_MAX),
+        "artifacts_mb": _Rule(1, limits.WORKER_ARTIFACTS_MB_MAX),
+        "stdout_kb_per_second": _Rule(1, limits.WORKER_STDOUT_KB_PER_SECOND_MAX),
+    },
     "log": {"level": _Rule(choices=("debug", "info", "warning", "error"))},
 }
 

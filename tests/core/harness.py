@@ -291,9 +291,9 @@ class Core:
         raise AssertionError(f"no worker of {scope} was asked for; asked for: {[w.app_scope for w in self.unstarted]}")
 
     def instance(self, scope: str, conversation: str = "c1") -> Any:
-        """The newest instance of a MiniApp in a conversation."""
+        """The newest instance of a MiniApp in a conversation (ids count up)."""
         found = [i for _, i in self.scan(INSTANCES) if (i.app_scope, i.conversation_id) == (scope, conversation)]
-        return found[-1]
+        return max(found, key=lambda instance: float(instance.instance_id.removeprefix("i-e")))
 
     # Host
 

@@ -60,14 +60,14 @@ def test_it_is_completed_at_its_time_with_no_worker(core: Core) -> None:
 
 
 def test_its_worker_is_told_and_cannot_decide(core: Core) -> None:
-    begin(core)
+    begin(core, duration_seconds=30)
     worker = core.start("timer")
     worker.take("k1")
     assert worker.refused("tool.complete", call_id="k1", result={"state": "completed"}) in ("conflict", "tool_output_invalid")
     assert worker.refused("tool.fail", call_id="k1", code="x", message="y") == "conflict"
     assert worker.refused("tool.cancel", call_id="k1") == "conflict"
     assert core.result() is None
-    core.advance(61)
+    core.advance(31)
     changed = [m["body"]["operation"]["state"] for m in worker.messages if m["type"] == "operation.changed"]
     assert changed == ["completed"]
     assert worker.stopped == "closed"
@@ -148,7 +148,7 @@ def test_a_broken_worker_interrupts_it_in_the_end(core: Core) -> None:
     for _ in range(6):
         core.unstarted.pop().run().exit("killed")
         core.advance(6)
-    assert outcome(core) == ("interrupted", "app_closed")
+    assert outcome(core) == ("interrupted", "app_crashed")
 
 
 def test_a_restart_before_its_time_goes_on(core: Core) -> None:

@@ -178,6 +178,13 @@ def test_settings_are_taken_over(tmp_path: Path) -> None:
     assert found.policy().workers_max == 3
 
 
+def test_the_operators_limits_hold_a_manifest_down_and_never_raise_it(tmp_path: Path) -> None:
+    policy = read_config(config(tmp_path, "[limits]\nmemory_mb = 100\ncpu_share = 0.5\n")).policy()
+    asked = {"memory_mb": 256, "cpu_share": 0.25, "tmp_mb": 32}
+    assert policy.limits_of({"limits": asked}) == {"memory_mb": 100, "cpu_share": 0.25, "tmp_mb": 32}
+    assert Config().policy().limits_of({"limits": asked}) == asked
+
+
 def test_every_rule_has_its_field_and_its_default_obeys_it() -> None:
     default = Config()
     for table, rules in RULES.items():
@@ -202,6 +209,7 @@ def test_every_rule_has_its_field_and_its_default_obeys_it() -> None:
         ("[web]\nport = 1\nport = 2\n", 3, "is not TOML"),
         ('[log]\nlevel = "loud"\n', 2, "must be one of"),
         ("[isolation]\nallow_bare_system_apps = 1\n", 2, "true or false"),
+        ("[limits]\ncpu_share = 9.5\n", 2, "number from 0.05 to 8.0"),
         (b"[web]\n# \xff\n", 2, "UTF-8"),
     ],
 )

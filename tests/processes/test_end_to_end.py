@@ -49,7 +49,7 @@ async def test_hello_welcome_inventory_call_progress_result_ack(shared: Runtime,
     steps = [p["progress"] for p in me.progress[call_id]]
     assert steps == sorted(steps)
     assert steps[-1] == 0.75
-    assert {frame["conversation_id"] for frame in durable} == {"c-1"}
+    assert {frame["conversation_id"] for frame in durable} == {me.conversation}
     assert shared.query("status")["outbox"] == len(durable)
     await me.ack()
     record = await me.record(call_id)
@@ -419,7 +419,7 @@ async def test_without_hello_or_token_there_is_no_link(shared: Runtime, unique: 
 async def test_many_calls_in_flight_keep_their_order_of_numbers(shared: Runtime, unique: Ids) -> None:
     agents = [await agent(shared, unique(f"a{n}")) for n in range(3)]
     for number, me in itertools.product(range(20), agents):
-        await me.call("lab.echo", {"text": str(number)}, call_id=f"k-{number}", conversation=f"c-{me.agent_id}"[:120])
+        await me.call("lab.echo", {"text": str(number)}, call_id=f"k-{number}")
     for me in agents:
         await me.until(lambda me=me: len(me.results) == 20, 30, "twenty results")
     await settled(shared, *agents)

@@ -319,7 +319,7 @@ def leak_focus(patch: Patch) -> None:
 
 @mutation("closing leaves calls open")
 def close_without_settling(patch: Patch) -> None:
-    patch.set(closing, "settle_everything", lambda ctx, instance, code, reason: None)
+    patch.set(closing, "settle_everything", lambda ctx, instance, *why: None)
 
 
 @mutation("a crashing instance is started for ever")

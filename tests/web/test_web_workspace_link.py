@@ -173,7 +173,7 @@ async def test_a_malformed_frame_is_answered_or_ends_the_page(workspace: Any, fr
 
 async def test_a_frame_may_be_four_mebibytes_and_no_more(workspace: Any) -> None:
     page = await workspace.enter()
-    await page.say({"t": "query", "id": "q", "name": "tools", "args": {"x": "y" * (3 << 20) for _ in "1"}})
+    await page.say({"t": "query", "id": "q", "name": "tools", "args": {"x": "y" * (3 << 20)}})
     assert (await page.hear("result"))["accepted"]
     await page.say("x" * (FRAME_BYTES_MAX + 1))
     assert await page.close_code() == 1009

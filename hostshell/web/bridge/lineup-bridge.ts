@@ -202,7 +202,12 @@ const NONCE = "__LINEUP_NONCE__";
         ...(options.base_revision === undefined ? {} : { base_revision: options.base_revision }),
       }),
     submit: (payload: Json) => ask({ t: "submit", payload: payload ?? null }),
-    event: (name: string, payload?: Json) => ask({ t: "event", name: String(name), payload: payload ?? null }),
+    event: (name: string, payload?: Json) =>
+      ask({ t: "event", name: String(name), payload: payload ?? null }),
   };
-  Object.defineProperty(window, "lineup", { value: Object.freeze(lineup), writable: false, configurable: false });
+  Object.defineProperty(window, "lineup", {
+    value: Object.freeze(lineup),
+    writable: false,
+    configurable: false,
+  });
 })();

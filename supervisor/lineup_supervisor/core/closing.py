@@ -38,8 +38,8 @@ def settle_everything(
 
     Operations come first: a call that stands for one gets the operation's result and is never rewritten.
     """
-    operations.instance_closing(ctx, instance)
     call_code = code if code in ("app_crashed", "app_start_failed", "isolation_insufficient") else "app_closed"
+    operations.instance_closing(ctx, instance, call_code)
     for key, _ in list(ctx.txn.scan(OPEN_CALLS, (instance.instance_id,))):
         call = ctx.need(CALLS, key[1:])
         if CALL.is_final(call.status):

@@ -164,7 +164,7 @@ def _start(ctx: Ctx, instance: Instance) -> None:
             bundle_path=bundle.path,
             kind=instance.kind,
             min_isolation=manifest.get("min_isolation") or "S3",
-            limits=manifest.get("limits") or {},
+            limits=ctx.policy.limits_of(manifest),
         )
     )
 

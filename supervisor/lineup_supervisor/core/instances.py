@@ -99,10 +99,14 @@ def create(ctx: Ctx, app: App, conversation: Conversation) -> Instance:
 
 
 def live(ctx: Ctx, conversation_id: str, app_scope: str) -> Instance | None:
-    """The conversation's live instance of a MiniApp, the newest if there were ever several."""
-    for key, _ in ctx.txn.scan(LIVE_INSTANCES, (conversation_id, app_scope), reverse=True):
-        return ctx.need(INSTANCES, (key[2],))
-    return None
+    """The conversation's live instance of a MiniApp, the newest of several (an upgrade leaves the older ones be)."""
+    return next(iter(all_live(ctx, conversation_id, app_scope)), None)
+
+
+def all_live(ctx: Ctx, conversation_id: str, app_scope: str) -> list[Instance]:
+    """The newest first."""
+    found = [ctx.need(INSTANCES, (key[2],)) for key, _ in ctx.txn.scan(LIVE_INSTANCES, (conversation_id, app_scope))]
+    return sorted(found, key=lambda instance: (instance.created_ms, instance.instance_id), reverse=True)
 
 
 def front(ctx: Ctx, instance_id: str) -> None:

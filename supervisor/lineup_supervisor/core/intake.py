@@ -160,8 +160,10 @@ def _check_question(ctx: Ctx, tool_id: str, input_: dict[str, Any]) -> None:
 
 def _check_state(ctx: Ctx, call: Call, tool: inventory.Tool, conversation: Conversation | None) -> None:
     descriptor = tool.descriptor
-    live = instances.live(ctx, call.conversation_id, call.app_scope) if conversation is not None else None
     deadline = descriptor.get("deadline") or {}
+    if deadline.get("role") == "start":
+        operations.settle_due(ctx, call.conversation_id)
+    live = routing.live_target(ctx, call.conversation_id, tool) if conversation is not None else None
     if deadline.get("role") == "start":
         operations.check_start(ctx, call.conversation_id, call.app_scope, deadline, call.input)
     elif deadline.get("role") != "interrupt" and live is None and not routing.creates_instance(descriptor):

@@ -1,9 +1,14 @@
 """Deadline operations: the Runtime keeps ``ends_at`` in UTC wall clock and decides once how the operation ended.
 
 Owns ``OPERATIONS`` and ``FOCUSING``. A tool is bound to this service by the ``deadline`` member of its descriptor, so
-that no MiniApp is a
-special case. The deadline, a tool, a person's leaving and a close compete in ``decide``; the first one wins, the rest
-learn of it.
+that no MiniApp is a special case.
+
+Laws:
+    1. The deadline, a tool, a person's leaving and a close compete in ``decide``; the first one wins, the rest learn of
+       it.
+    2. What comes at or after ``ends_at`` comes after the deadline, however late the timer is: who wins follows from
+       the clock and the row alone.
+    3. An operation that is decided closes its instance in the same transaction.
 """
 
 from __future__ import annotations
@@ -128,24 +133,42 @@ def due(ctx: Ctx, operation_id: str) -> None:
     if operation.ends_ms > ctx.now.wall_ms:
         timers.set_timer(ctx, "wall", operation.ends_ms, "operation", operation_id)
         return
-    if decide(ctx, operation, OperationEvent.DUE):
-        instances.close(ctx, operation.instance_id, "operation_ended", "completed")
+    before, ctx.cause = ctx.cause, operation.cause
+    _end(ctx, operation, OperationEvent.DUE)
+    ctx.cause = before
+
+
+def settle_due(ctx: Ctx, conversation_id: str) -> None:
+    """Decide what is due in a conversation before anything new begins there; its timer may be late."""
+    for key, _ in list(ctx.txn.scan(FOCUSING, (conversation_id,))):
+        if ctx.need(OPERATIONS, (key[2],)).ends_ms <= ctx.now.wall_ms:
+            due(ctx, str(key[2]))
 
 
 def interrupt(ctx: Ctx, operation: Operation, reason: str) -> bool:
-    """Interrupt it and close its instance. False if it was decided already."""
-    if not decide(ctx, operation, OperationEvent.INTERRUPT, reason):
-        return False
-    instances.close(ctx, operation.instance_id, "operation_ended", reason)
-    return True
+    """Interrupt it and close its instance. False if it was decided already, or its deadline has passed."""
+    return _end(ctx, operation, OperationEvent.INTERRUPT, reason) == OperationState.INTERRUPTED
 
 
-def decide(ctx: Ctx, operation: Operation, event: OperationEvent, reason: str | None = None) -> bool:
-    """The one place where an operation ends: its state, the call's one result and its outbox item together."""
+def _end(ctx: Ctx, operation: Operation, event: OperationEvent, reason: str | None = None) -> OperationState | None:
+    state = decide(ctx, operation, event, reason)
+    if state is not None:
+        code = reason if reason and state == OperationState.INTERRUPTED else str(state)
+        instances.close(ctx, operation.instance_id, "operation_ended", code)
+    return state
+
+
+def decide(ctx: Ctx, operation: Operation, event: OperationEvent, reason: str | None = None) -> OperationState | None:
+    """The one place where an operation ends: its state, the call's one result and its outbox item together.
+
+    Returns the state that it came to, None if it was decided before.
+    """
     operation = ctx.need(OPERATIONS, (operation.operation_id,))
+    if operation.state == OperationState.FOCUSING and operation.ends_ms <= ctx.now.wall_ms:
+        event, reason = OperationEvent.DUE, None
     state = OPERATION.next(operation.state, event)
     if state == operation.state:
-        return False
+        return None
     before, ctx.cause = ctx.cause, operation.cause
     late_ms = max(0, ctx.now.wall_ms - operation.ends_ms) if event == OperationEvent.DUE else 0
     operation = replace(operation, state=state, ended_ms=ctx.now.wall_ms, interruption_reason=reason, late_ms=late_ms)
@@ -176,7 +199,7 @@ def decide(ctx: Ctx, operation: Operation, event: OperationEvent, reason: str | 
     call = ctx.need(CALLS, (operation.source_agent_id, operation.source_call_id))
     calls.settle(ctx, call, CallEvent.SUBMIT, result=result_of(operation))
     ctx.cause = before
-    return True
+    return state
 
 
 def cancel_call(ctx: Ctx, call: Call) -> Call:
@@ -204,10 +227,10 @@ def left_screen(ctx: Ctx, instance: Instance) -> None:
             interrupt(ctx, operation, "left_workspace")
 
 
-def instance_closing(ctx: Ctx, instance: Instance) -> None:
+def instance_closing(ctx: Ctx, instance: Instance, reason: str) -> None:
     """The instance is being closed: what still runs is interrupted first, so that its result stands."""
     for operation in of_instance(ctx, instance.instance_id):
-        decide(ctx, operation, OperationEvent.INTERRUPT, "app_closed")
+        decide(ctx, operation, OperationEvent.INTERRUPT, reason)
 
 
 def result_of(operation: Operation) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 
@@ -54,5 +56,13 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     actions_kept_ms: int = 86_400_000
     """how long the answer to a host action is remembered for its resend"""
 
+    limits_max: tuple[tuple[str, float], ...] = ()
+    """the most that any MiniApp gets of what its manifest names in ``limits``, by those names"""
+
     capabilities_denied: tuple[str, ...] = ()
     """capabilities that no MiniApp gets on this machine, whatever a person would say"""
+
+    def limits_of(self, manifest: dict[str, Any]) -> dict[str, Any]:
+        """The manifest's ``limits`` as the operator lets them stand."""
+        asked: dict[str, Any] = manifest.get("limits") or {}
+        return asked | {name: min(asked.get(name, most), most) for name, most in self.limits_max}

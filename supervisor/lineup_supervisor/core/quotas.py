@@ -27,10 +27,10 @@ def used(txn: Txn, app_scope: str, kind: str) -> int:
     return row.bytes if row is not None else 0
 
 
-def allowed(manifest: dict[str, Any], kind: str) -> int:
-    """Bytes that the manifest allows."""
+def allowed(ctx: Ctx, manifest: dict[str, Any], kind: str) -> int:
+    """Bytes that the manifest allows, and the operator too."""
     name, default_mb, _ = _KINDS[kind]
-    return int((manifest.get("limits") or {}).get(name) or default_mb) * limits.MIB
+    return int(ctx.policy.limits_of({"limits": {name: default_mb} | (manifest.get("limits") or {})})[name]) * limits.MIB
 
 
 def check_room(ctx: Ctx, instance: Instance, kind: str, more: int) -> None:
@@ -42,7 +42,7 @@ def check_room(ctx: Ctx, instance: Instance, kind: str, more: int) -> None:
     if more <= 0:
         return
     now_used = used(ctx.txn, instance.app_scope, kind)
-    most = allowed(ctx.need(BUNDLES, (instance.digest,)).manifest, kind)
+    most = allowed(ctx, ctx.need(BUNDLES, (instance.digest,)).manifest, kind)
     if now_used + more > most:
         raise LineUpError(
             _KINDS[kind][2],

@@ -6,6 +6,10 @@
 ``foreground``   likewise, and always to the front.
 ``operation``    to the live instance; a new one only if ``requires_foreground``, else ``app_instance_not_found``.
                  The worker ends it, or the Runtime itself if the tool is bound to a deadline.
+
+After an upgrade a live instance stays on the version that it started with, and its calls with it. What is called from
+then on goes to an instance of the new version; only a tool that creates none, and that has not changed, still reaches
+an older one. Interact is one per conversation, whatever its version.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ from lineup_protocol.errors import LineUpError
 from lineup_supervisor.core import calls, instances, interactions, inventory, operations, timeline
 from lineup_supervisor.core.audit import audit
 from lineup_supervisor.core.ctx import Ctx
-from lineup_supervisor.core.schema import CALLS, CONVERSATIONS, INSTANCES, Call, Instance
+from lineup_supervisor.core.schema import BUNDLES, CALLS, CONVERSATIONS, INSTANCES, Call, Instance
 from lineup_supervisor.core.tables import CALL, CallEvent
 
 replace = msgspec.structs.replace
@@ -59,8 +63,23 @@ def route(ctx: Ctx, call: Call, tool: inventory.Tool) -> Call:
     return calls.queue(ctx, call)
 
 
+def live_target(ctx: Ctx, conversation_id: str, tool: inventory.Tool) -> Instance | None:
+    """The live instance that a call of this tool goes to; None if there is none of the right version."""
+    found = instances.all_live(ctx, conversation_id, tool.app.app_scope)
+    for instance in found:
+        if instance.digest == tool.app.digest or instance.kind == "system":
+            return instance
+    if creates_instance(tool.descriptor):
+        return None
+    return next((each for each in found if _declares(ctx, each, tool.descriptor)), None)
+
+
+def _declares(ctx: Ctx, instance: Instance, descriptor: dict[str, Any]) -> bool:
+    return descriptor in ctx.need(BUNDLES, (instance.digest,)).manifest["tools"]
+
+
 def _instance_for(ctx: Ctx, call: Call, tool: inventory.Tool) -> Instance:
-    instance = instances.live(ctx, call.conversation_id, call.app_scope)
+    instance = live_target(ctx, call.conversation_id, tool)
     if instance is not None:
         return instance
     if not creates_instance(tool.descriptor):

@@ -13,6 +13,7 @@ import os
 import time
 from pathlib import Path
 
+from lineup_protocol.times import WALL_MS_MAX
 from lineup_supervisor.core.events import Now
 
 OFFSET_VARIABLE = "LINEUP_TEST_WALL_OFFSET_FILE"
@@ -27,7 +28,8 @@ class SystemClock:
 
     def now(self) -> Now:
         steady_ms = self._base_ms + (time.monotonic_ns() - self._started_ns) // 1_000_000
-        return Now(wall_ms=time.time_ns() // 1_000_000 + self._offset_ms(), steady_ms=steady_ms)
+        wall_ms = time.time_ns() // 1_000_000 + self._offset_ms()
+        return Now(wall_ms=min(max(wall_ms, 0), WALL_MS_MAX), steady_ms=steady_ms)  # no wire can carry other years
 
     def _offset_ms(self) -> int:
         if self._offset_file is None:

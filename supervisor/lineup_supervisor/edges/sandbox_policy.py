@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
+from lineup_protocol import limits
+
 Level = Literal["S3", "S2", "S1"]
 LEVELS: tuple[Level, ...] = ("S3", "S2", "S1")  # strongest first
 
@@ -27,14 +29,15 @@ def level_satisfies(level: str, minimum: str) -> bool:
 class WorkerLimits:
     """What one worker may use. A manifest may ask for less or, up to ``CEILINGS``, for more."""
 
-    memory_bytes: int = 512 * MIB  # private writable memory (RLIMIT_DATA; with a cgroup, all memory)
-    tmp_bytes: int = 64 * MIB  # its private /tmp
-    file_bytes: int = 64 * MIB  # any one file
-    open_files: int = 256
+    # private writable memory (RLIMIT_DATA; with a cgroup, all memory)
+    memory_bytes: int = limits.WORKER_MEMORY_MB_DEFAULT * MIB
+    tmp_bytes: int = limits.WORKER_TMP_MB_DEFAULT * MIB  # its private /tmp
+    file_bytes: int = limits.WORKER_FILE_SIZE_MB_DEFAULT * MIB  # any one file
+    open_files: int = limits.WORKER_OPEN_FILES_DEFAULT
     processes: int = 0  # children; 0 forbids fork altogether
-    threads: int = 64
-    cpu_share: float = 1.0  # of one processor, where a cgroup can enforce it
-    stdout_bytes_per_s: int = 64 * 1024  # more is counted, not kept
+    threads: int = limits.WORKER_PROCESSES_DEFAULT
+    cpu_share: float = limits.WORKER_CPU_SHARE_DEFAULT  # of one processor
+    stdout_bytes_per_s: int = limits.WORKER_STDOUT_KB_PER_SECOND_DEFAULT * 1024  # more is counted, not kept
 
     @classmethod
     def from_mapping(cls, asked: Mapping[str, Any]) -> WorkerLimits:
@@ -49,14 +52,14 @@ class WorkerLimits:
 
 
 CEILINGS = WorkerLimits(
-    memory_bytes=8 * 1024 * MIB,
-    tmp_bytes=1024 * MIB,
-    file_bytes=1024 * MIB,
-    open_files=4_096,
-    processes=64,
-    threads=512,
-    cpu_share=8.0,
-    stdout_bytes_per_s=4 * MIB,
+    memory_bytes=limits.WORKER_MEMORY_MB_MAX * MIB,
+    tmp_bytes=limits.WORKER_TMP_MB_MAX * MIB,
+    file_bytes=limits.WORKER_FILE_SIZE_MB_MAX * MIB,
+    open_files=limits.WORKER_OPEN_FILES_MAX,
+    processes=limits.WORKER_PROCESSES_MAX,
+    threads=limits.WORKER_PROCESSES_MAX,
+    cpu_share=limits.WORKER_CPU_SHARE_MAX,
+    stdout_bytes_per_s=limits.WORKER_STDOUT_KB_PER_SECOND_MAX * 1024,
 )
 # Below these an interpreter with ZeroMQ cannot start at all.
 _FLOORS: dict[str, float] = {

@@ -67,7 +67,7 @@ class Watch:
         self._cpu_s = 0.0
         self._looked_at = self._loop.time()
         self._slowed_at = -SPELL_S
-        self._stopped: tuple[int, ...] = ()
+        self._stopped: list[int] = []  # pidfds of who must be continued
         self._timer: asyncio.TimerHandle | None = self._loop.call_later(self._every_s, self._look)
 
     def close(self) -> None:
@@ -78,7 +78,7 @@ class Watch:
         self._go_on()
 
     def _look(self) -> None:
-        usage = measure(self._pid, with_children=self._limits.processes > 0)
+        usage = measure(self._pid, children_max=self._limits.processes)
         if usage is None:
             self._timer = None  # it is over; its exit says so
             return
@@ -106,7 +106,7 @@ class Watch:
         if now - self._slowed_at >= SPELL_S:
             self._on_slowed(f"it takes more than its share of {self._limits.cpu_share:g} processors and is slowed down")
         self._slowed_at = now
-        self._stopped = usage.pids
+        self._stopped = _pidfds(usage.pids)
         _signal_all(self._stopped, signal.SIGSTOP)
         self._timer = self._loop.call_later(pause_s, self._pause_over)
 
@@ -116,7 +116,9 @@ class Watch:
 
     def _go_on(self) -> None:
         _signal_all(self._stopped, signal.SIGCONT)
-        self._stopped = ()
+        for pidfd in self._stopped:
+            os.close(pidfd)
+        self._stopped = []
 
 
 def exceeded(usage: Usage, limits: WorkerLimits) -> tuple[str, str] | None:
@@ -133,11 +135,15 @@ def exceeded(usage: Usage, limits: WorkerLimits) -> tuple[str, str] | None:
     return None
 
 
-def measure(pid: int, *, with_children: bool) -> Usage | None:
-    """What the tree below ``pid`` uses now; None if there is no such process."""
-    pids, threads, memory, cpu = [], 0, 0, 0.0
+def measure(pid: int, *, children_max: int) -> Usage | None:
+    """What the tree below ``pid`` uses now; None if there is no such process.
+
+    The walk ends at one child more than ``children_max``: of a fork bomb it is enough to know that it is one.
+    """
+    pids: list[int] = []
+    threads, memory, cpu = 0, 0, 0.0
     left = [pid]
-    while left:
+    while left and len(pids) <= children_max + 1:
         member = left.pop()
         try:
             fields = Path(f"/proc/{member}/stat").read_bytes().rpartition(b")")[2].split()
@@ -148,7 +154,7 @@ def measure(pid: int, *, with_children: bool) -> Usage | None:
         threads += int(fields[17])
         cpu += sum(map(int, fields[11:15])) / _TICKS_PER_S
         memory += (int(pages[1]) - int(pages[2])) * _PAGE_BYTES
-        if with_children:
+        if children_max:
             left += _children(member)
     return Usage(tuple(pids), threads, memory, cpu) if pid in pids else None
 
@@ -162,8 +168,15 @@ def _children(pid: int) -> list[int]:
     return found
 
 
-def _signal_all(pids: tuple[int, ...], number: int) -> None:
-    """The first is the tree's root, which its owner has not reaped while it is watched, so no pid is a stranger's."""
+def _pidfds(pids: tuple[int, ...]) -> list[int]:
+    found = []
     for pid in pids:
         with contextlib.suppress(OSError):
-            os.kill(pid, number)
+            found.append(os.pidfd_open(pid))
+    return found
+
+
+def _signal_all(pidfds: list[int], number: int) -> None:
+    for pidfd in pidfds:
+        with contextlib.suppress(OSError):
+            signal.pidfd_send_signal(pidfd, number)

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import itertools
 import json
+import secrets
 import time
 from collections.abc import Callable
 from typing import Any
@@ -35,6 +36,7 @@ class Agent:
         self.runtime = runtime
         self.agent_id = agent_id
         self.acks = acks
+        self.conversation = f"c-{agent_id}"[:120]
         self.log = AgentLog(agent_id)
         self.results: dict[str, Frame] = {}  # call_id → payload
         self.progress: dict[str, list[Frame]] = {}
@@ -50,6 +52,7 @@ class Agent:
         self._unanswered: dict[str, Frame] = {}  # message_id → frame, to be sent again
         self._socket: websockets.ClientConnection | None = None
         self._reader: asyncio.Task[None] | None = None
+        self._name = secrets.token_hex(4)  # two of the same agent_id do not speak with each other's message_ids
         self._numbers = itertools.count(1)
         self._links = itertools.count(1)
         self._link = ""
@@ -167,7 +170,7 @@ class Agent:
     # -- what it says
 
     def frame(self, kind: str, payload: Frame, conversation: str | None = None, message_id: str = "") -> Frame:
-        message_id = message_id or f"m-{self.agent_id}-{next(self._numbers)}"
+        message_id = message_id or f"m-{self._name}-{next(self._numbers)}"
         frame: Frame = {"type": f"lineup.v1.{kind}", "message_id": message_id, "sent_at": SENT_AT, "payload": payload}
         return frame | ({} if conversation is None else {"conversation_id": conversation})
 
@@ -192,12 +195,12 @@ class Agent:
         return str(frame["message_id"])
 
     async def call(
-        self, tool_id: str, input_: Any, *, call_id: str, conversation: str = "c-1", revision: str = ""
+        self, tool_id: str, input_: Any, *, call_id: str, conversation: str = "", revision: str = ""
     ) -> str:
-        """Its ``message_id``."""
+        """Its ``message_id``. Without a ``conversation`` it is this agent's own one."""
         payload = {"call_id": call_id, "tool_id": tool_id, "input": input_}
         return await self.say(
-            "tool.call", payload | {"inventory_revision": revision or self.revision or "r-unknown"}, conversation
+            "tool.call", payload | {"inventory_revision": revision or self.revision or "r-unknown"}, conversation or self.conversation
         )
 
     async def receipt(self, message_id: str, within_s: float = 10.0) -> Frame:

@@ -46,11 +46,13 @@ async def settled(runtime: Runtime, *agents: Agent, within_s: float = 20.0) -> N
     """Wait until nothing is open: every message answered, every call ended, every outbox taken over."""
     await until(lambda: not any(agent.has_unanswered for agent in agents), within_s, "every message is answered")
 
-    def at_rest() -> bool:
-        status = runtime.query("status")
-        return bool(not status["open_calls"] and not status["outbox"])
+    names = {agent.agent_id for agent in agents}
 
-    await until(at_rest, within_s, "every call has ended and every outbox is empty")
+    def at_rest() -> bool:
+        rows = [row for row in runtime.query("status")["agents"] if row["agent_id"] in names]
+        return not any(row["in_flight"] or row["outbox"] for row in rows)
+
+    await until(at_rest, within_s, f"every call of {sorted(names)} has ended and its outbox is empty")
 
 
 def assert_kept(runtime: Runtime, *agents: Agent, is_settled: bool = True) -> list[dict[str, Any]]:

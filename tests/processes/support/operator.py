@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
@@ -12,6 +13,7 @@ import msgpack
 import zmq
 
 ANSWER_S = 10.0
+POLL_MS = 20
 
 
 class Gone(Exception):
@@ -21,7 +23,8 @@ class Gone(Exception):
 class Operator:
     """One peer on ``run/host.sock``. Use as a context manager."""
 
-    def __init__(self, home: Path, role: str = "cli") -> None:
+    def __init__(self, home: Path, role: str = "cli", is_up: Callable[[], bool] = lambda: True) -> None:
+        self._is_up = is_up
         self._context: zmq.Context[Any] = zmq.Context()
         self._socket = self._context.socket(zmq.DEALER)
         self._socket.setsockopt(zmq.LINGER, 0)
@@ -66,8 +69,9 @@ class Operator:
         self._socket.send(msgpack.packb(message))
 
     def _receive(self, give_up_at: float) -> dict[str, Any]:
-        if not self._socket.poll(max(0, int((give_up_at - time.monotonic()) * 1000))):
-            raise Gone("the Runtime did not answer")
+        while not self._socket.poll(POLL_MS):
+            if not self._is_up() or time.monotonic() > give_up_at:
+                raise Gone("the Runtime did not answer")
         message: dict[str, Any] = msgpack.unpackb(self._socket.recv())
         return message
 

@@ -87,7 +87,7 @@ class Runtime:
     # -- look
 
     def operator(self) -> Operator:
-        return Operator(self.home)
+        return Operator(self.home, is_up=lambda: self.is_up)
 
     def query(self, name: str, **args: Any) -> Any:
         with self.operator() as link:

@@ -75,7 +75,13 @@ export const en = {
     empty: "Nothing has been said here yet",
     emptyHint: "Say hello, or pick one of these:",
     emptyHintPlain: "Write the first message below. MiniApps come to the front when the agent opens one.",
-    suggestions: ["help", "start a 25 minute focus on reading", "task: write report", "whiteboard", "ask me something"],
+    suggestions: [
+      "help",
+      "start a 25 minute focus on reading",
+      "task: write report",
+      "whiteboard",
+      "ask me something",
+    ],
     you: "You",
     agent: "Agent",
     older: "Loading earlier messages",
@@ -251,14 +257,18 @@ export const en = {
     title: "Permissions",
     intro: "What you have allowed or refused MiniApps. Revoke one and it will ask again.",
     empty: "No permission has been given",
-    emptyHint: "When a MiniApp wants something of this machine, you are asked first, and your answer is listed here.",
+    emptyHint:
+      "When a MiniApp wants something of this machine, you are asked first, and your answer is listed here.",
     app: "MiniApp",
     capability: "Permission",
     scope: "Answer",
     until: "Until",
     revoke: "Revoke",
     revokeTitle: "Revoke this permission?",
-    scopes: { once: "once", session: "this session", always: "always", denied: "refused" } as Record<string, string>,
+    scopes: { once: "once", session: "this session", always: "always", denied: "refused" } as Record<
+      string,
+      string
+    >,
     granted: "Given",
   },
 
@@ -283,7 +293,8 @@ export const en = {
 
   inspector: {
     title: "Inspector",
-    intro: "What the Runtime has recorded. Enter the id of a call, interaction, instance, operation or conversation.",
+    intro:
+      "What the Runtime has recorded. Enter the id of a call, interaction, instance, operation or conversation.",
     id: "Id",
     search: "Show its story",
     story: (id: string) => `Story of ${id}`,
@@ -309,7 +320,8 @@ export const en = {
     outbox: "Waiting for agents",
     auditRows: "Audit records",
     audit: "Audit chain",
-    auditIntro: "Every record carries the hash of the one before it. The check is made here, in your browser.",
+    auditIntro:
+      "Every record carries the hash of the one before it. The check is made here, in your browser.",
     verify: "Verify",
     verifying: (n: number) => `${n.toLocaleString("en")} records checked…`,
     verified: (n: number) => `All ${n.toLocaleString("en")} records are whole and in order.`,

@@ -13,7 +13,13 @@ import { Timeline } from "./Timeline";
 
 const DEMO_AGENT = "demo";
 
-export function Interact({ conversationId, unfolded = null }: { conversationId: string; unfolded?: string | null }) {
+export function Interact({
+  conversationId,
+  unfolded = null,
+}: {
+  conversationId: string;
+  unfolded?: string | null;
+}) {
   useSpokenNews(conversationId);
   return (
     <div className={classes.interact} data-testid="interact">

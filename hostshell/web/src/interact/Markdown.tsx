@@ -1,15 +1,16 @@
 // A Markdown text on the page, with code that can be copied.
 
-import { memo, type MouseEvent, useMemo } from "react";
+import { type MouseEvent, memo, useMemo } from "react";
 import { useWords } from "../i18n";
 import { announce } from "../ui/announce";
-import { renderMarkdown } from "./markdown";
 import classes from "./Markdown.module.css";
+import { renderMarkdown } from "./markdown";
 
 export const Markdown = memo(function Markdown({ text }: { text: string }) {
   const words = useWords();
   const html = useMemo(
-    () => renderMarkdown(text, { copy: words.copy, code: words.interact.codeBlock, table: words.interact.table }),
+    () =>
+      renderMarkdown(text, { copy: words.copy, code: words.interact.codeBlock, table: words.interact.table }),
     [text, words],
   );
 

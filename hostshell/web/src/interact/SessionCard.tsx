@@ -60,7 +60,11 @@ function SessionState({ session }: { session: Session }) {
     return instance && instance.state !== "closed" ? shownState(state, instance) : null;
   });
   if (session.state === "read_only") return <Status tone="calm">{words.session.ended}</Status>;
-  return <Status tone={shown ? toneOf(shown) : "accent"}>{shown ? words.states[shown] : words.session.running}</Status>;
+  return (
+    <Status tone={shown ? toneOf(shown) : "accent"}>
+      {shown ? words.states[shown] : words.session.running}
+    </Status>
+  );
 }
 
 function Summary({ session }: { session: Session }) {
@@ -69,7 +73,9 @@ function Summary({ session }: { session: Session }) {
   const progress = useWorkspace((state) => progressOf(state, session.instance_id)?.message ?? null);
   const parts = [times.time(session.created_at)];
   if (session.ended_at) {
-    parts.push(words.session.lasted(times.duration(Date.parse(session.ended_at) - Date.parse(session.created_at))));
+    parts.push(
+      words.session.lasted(times.duration(Date.parse(session.ended_at) - Date.parse(session.created_at))),
+    );
     if (session.outcome) parts.push(words.session.outcomes[session.outcome] ?? session.outcome);
   } else if (progress) {
     parts.push(progress);

@@ -117,7 +117,11 @@ function ArtifactTile({ artifact }: { artifact: Artifact }) {
   }, [id, type]);
   return (
     <figure className={classes.artifact} style={{ margin: 0 }}>
-      {url && type.startsWith("image/") ? <img src={url} alt={artifact.title} /> : <IconFile aria-hidden="true" />}
+      {url && type.startsWith("image/") ? (
+        <img src={url} alt={artifact.title} />
+      ) : (
+        <IconFile aria-hidden="true" />
+      )}
       <figcaption>{artifact.title}</figcaption>
       {url && (
         <Button

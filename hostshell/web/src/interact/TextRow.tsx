@@ -16,7 +16,12 @@ export const TextRow = memo(function TextRow({ entry, first }: { entry: Entry; f
   const mine = entry.author === "person";
   const name = mine ? words.interact.you : words.interact.agent;
   return (
-    <article className={classes.text} data-mine={mine || undefined} data-first={first || undefined} aria-label={name}>
+    <article
+      className={classes.text}
+      data-mine={mine || undefined}
+      data-first={first || undefined}
+      aria-label={name}
+    >
       {!mine && first && (
         <span className={classes.avatar} aria-hidden="true">
           <IconRobot size={18} stroke={1.7} />
@@ -31,7 +36,11 @@ export const TextRow = memo(function TextRow({ entry, first }: { entry: Entry; f
         </header>
       )}
       <div className={classes.body}>
-        {!mine && entry.format !== "plain" ? <Markdown text={entry.text ?? ""} /> : <Plain text={entry.text ?? ""} />}
+        {!mine && entry.format !== "plain" ? (
+          <Markdown text={entry.text ?? ""} />
+        ) : (
+          <Plain text={entry.text ?? ""} />
+        )}
       </div>
     </article>
   );
@@ -79,9 +88,15 @@ function EchoState({ echo }: { echo: Echo }) {
   const expired = echo.state === "expired";
   return (
     <div className={classes.state} data-bad role="alert">
-      {expired ? <IconClockOff size={14} aria-hidden="true" /> : <IconAlertTriangle size={14} aria-hidden="true" />}
+      {expired ? (
+        <IconClockOff size={14} aria-hidden="true" />
+      ) : (
+        <IconAlertTriangle size={14} aria-hidden="true" />
+      )}
       <span>
-        {expired ? words.interact.expired : `${words.interact.failed}: ${errorText(words, echo.code, echo.message)}`}
+        {expired
+          ? words.interact.expired
+          : `${words.interact.failed}: ${errorText(words, echo.code, echo.message)}`}
       </span>
       <Group gap={4}>
         <Button size="compact-xs" variant="default" onClick={() => client.retryText(echo.action_id)}>
@@ -102,4 +117,3 @@ function Plain({ text }: { text: string }) {
     </Text>
   );
 }
-

@@ -29,7 +29,9 @@ export function Timeline({ conversationId, unfolded, empty }: Props) {
   const client = useClient();
   const words = useWords();
   const timeline = useWorkspace((state) => state.timelines[conversationId]) ?? EMPTY_TIMELINE;
-  const echoes = useWorkspace((state) => state.echoes.filter((echo) => echo.conversation_id === conversationId));
+  const echoes = useWorkspace((state) =>
+    state.echoes.filter((echo) => echo.conversation_id === conversationId),
+  );
   const online = useWorkspace((state) => state.link === "online");
   const [newAfter] = useState(() => readStore.getState()[conversationId] ?? null);
   const scroller = useRef<HTMLDivElement>(null);
@@ -37,7 +39,8 @@ export function Timeline({ conversationId, unfolded, empty }: Props) {
   const [atEnd, setAtEnd] = useState(true);
 
   useEffect(() => {
-    if (online && timeline.stale && !timeline.loading && !timeline.failed) void client.readTimeline(conversationId);
+    if (online && timeline.stale && !timeline.loading && !timeline.failed)
+      void client.readTimeline(conversationId);
   }, [client, conversationId, online, timeline.stale, timeline.loading, timeline.failed]);
 
   const items = useMemo(
@@ -159,7 +162,11 @@ function Failed({ conversationId, older }: { conversationId: string; older: bool
   return (
     <div className={classes.failed} role="alert">
       <Text size="sm">{words.interact.olderFailed}</Text>
-      <Button size="compact-sm" variant="default" onClick={() => void client.readTimeline(conversationId, older)}>
+      <Button
+        size="compact-sm"
+        variant="default"
+        onClick={() => void client.readTimeline(conversationId, older)}
+      >
         {words.retry}
       </Button>
     </div>

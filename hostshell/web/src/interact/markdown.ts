@@ -15,7 +15,19 @@ const ALLOWED_TAGS =
   "a blockquote br button code del div em h1 h2 h3 h4 h5 h6 hr li ol p pre s span strong table tbody td th thead tr ul".split(
     " ",
   );
-const ALLOWED_ATTR = ["href", "target", "rel", "class", "start", "data-copy", "type", "tabindex", "role", "aria-label", "style"];
+const ALLOWED_ATTR = [
+  "href",
+  "target",
+  "rel",
+  "class",
+  "start",
+  "data-copy",
+  "type",
+  "tabindex",
+  "role",
+  "aria-label",
+  "style",
+];
 
 const parser = new MarkdownIt({ html: false, linkify: true, breaks: true, typographer: false });
 

@@ -17,7 +17,11 @@ interface Props {
 export function InteractionRow({ entry, conversationId }: Props) {
   const interaction = useWorkspace((state) => state.interactions[entry.ref ?? ""]);
   useMissing(interaction === undefined, conversationId, entry.n);
-  return <div className={classes.card}>{interaction ? <InteractionCard interaction={interaction} /> : <Waiting />}</div>;
+  return (
+    <div className={classes.card}>
+      {interaction ? <InteractionCard interaction={interaction} /> : <Waiting />}
+    </div>
+  );
 }
 
 export function SessionRow({ entry, conversationId }: Props) {

@@ -1,5 +1,6 @@
 // The WebSocket to the Runtime: authentication, reconnecting, answers by id, and a gapless stream of revisions.
-// Owns the connection and nothing of what the rows mean. A lost link loses nothing: actions in flight are sent again
+// Owns the connection and nothing of what the rows mean. The token itself is never sent: the page signs the server's
+// challenge with it, so that whoever takes the port over while the Runtime is away learns nothing. A lost link loses nothing: actions in flight are sent again
 // under the same action_id, and a new snapshot follows.
 
 import type { Change, Json, JsonObject, Result, Snapshot } from "./rows";
@@ -8,10 +9,15 @@ export type LinkStatus = "connecting" | "online" | "offline" | "runtime_down" | 
 
 export interface LinkEvents {
   status(status: LinkStatus): void;
-  hello(hello: { boot_id: string; version: string }): void;
+  hello(hello: { boot_id: string; version: string; surface_origin: string }): void;
   snapshot(snapshot: Snapshot): void;
   changes(revision: number, changes: Change[]): void;
+  /** The server ended a load of a surface: its document went somewhere else. */
+  torn(loadId: string): void;
 }
+
+/** Signs a challenge: what goes into the ``auth`` frame beside its type; null if there is no token. */
+export type Sign = (nonce: string) => Promise<{ id: string; proof: string } | null>;
 
 /** The part of WebSocket that the link uses, so that tests can stand in for it. */
 export type Connect = (url: string) => WebSocket;
@@ -20,7 +26,7 @@ const RETRY_MS_FIRST = 150;
 const RETRY_MS_MAX = 1_500;
 const QUERY_MS_MAX = 20_000;
 const HELD_DELTAS_MAX = 2_000;
-const UNAUTHORIZED_CLOSES = new Set([1008, 4001, 4003, 4401, 4403]);
+const TOKEN_REFUSED = 4401;
 
 interface Waiting {
   frame: JsonObject;
@@ -45,7 +51,8 @@ export class RuntimeLink {
 
   constructor(
     private readonly url: string,
-    private readonly token: () => string | null,
+    private readonly mayTry: () => boolean,
+    private readonly sign: Sign,
     private readonly events: LinkEvents,
     private readonly connect: Connect = (target) => new WebSocket(target),
   ) {}
@@ -99,8 +106,7 @@ export class RuntimeLink {
   }
 
   private open(): void {
-    const token = this.token();
-    if (token === null) {
+    if (!this.mayTry()) {
       this.events.status("locked");
       return;
     }
@@ -109,9 +115,8 @@ export class RuntimeLink {
     this.socket = socket;
     this.greeted = false;
     this.synced = false;
-    socket.onopen = () => socket.send(JSON.stringify({ t: "auth", token }));
     socket.onmessage = (event: MessageEvent) => {
-      if (socket === this.socket) this.receive(event.data);
+      if (socket === this.socket) this.receive(socket, event.data);
     };
     socket.onclose = (event: CloseEvent) => {
       if (socket === this.socket) this.lost(event.code);
@@ -119,7 +124,7 @@ export class RuntimeLink {
   }
 
   private lost(code: number): void {
-    const refused = !this.greeted && UNAUTHORIZED_CLOSES.has(code);
+    const refused = code === TOKEN_REFUSED;
     this.socket = null;
     this.greeted = false;
     this.synced = false;
@@ -138,9 +143,12 @@ export class RuntimeLink {
     this.retryMs = Math.min(RETRY_MS_MAX, this.retryMs * 1.8);
   }
 
-  private receive(data: unknown): void {
+  private receive(socket: WebSocket, data: unknown): void {
     const frame = parse(data);
     switch (frame?.t) {
+      case "challenge":
+        void this.authenticate(socket, String(frame.nonce));
+        return;
       case "hello":
         this.greet(frame);
         return;
@@ -153,16 +161,30 @@ export class RuntimeLink {
       case "runtime":
         this.events.status(frame.up ? "connecting" : "runtime_down");
         return;
+      case "torn":
+        this.events.torn(String(frame.load_id));
+        return;
       case "result":
         this.settle(String(frame.re), resultOf(frame));
         return;
     }
   }
 
+  private async authenticate(socket: WebSocket, nonce: string): Promise<void> {
+    const signed = await this.sign(nonce);
+    if (socket !== this.socket) return;
+    if (signed) socket.send(JSON.stringify({ t: "auth", ...signed }));
+    else socket.close(1000);
+  }
+
   private greet(frame: JsonObject): void {
     this.greeted = true;
     this.retryMs = RETRY_MS_FIRST;
-    this.events.hello({ boot_id: String(frame.boot_id ?? ""), version: String(frame.version ?? "") });
+    this.events.hello({
+      boot_id: String(frame.boot_id ?? ""),
+      version: String(frame.version ?? ""),
+      surface_origin: String(frame.surface_origin ?? ""),
+    });
     for (const waiting of this.waiting.values()) this.write(waiting.frame);
   }
 

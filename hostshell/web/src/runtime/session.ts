@@ -1,6 +1,5 @@
 // The page's right to speak: the one-time launch key, the session token, and how further tabs get it.
-// The token lives in sessionStorage of this origin and travels in the first WebSocket message or a header, never in
-// an address.
+// The token lives in sessionStorage of this origin. It never stands in an address; on the WebSocket it only signs.
 
 const KEY = "lineup.session";
 const CHANNEL = "lineup.session";
@@ -31,6 +30,31 @@ export function currentToken(): string | null {
   return stored()?.token ?? null;
 }
 
+/** This page's answer to a challenge of the server at this very address; null without a token. */
+export async function signChallenge(nonce: string): Promise<{ id: string; proof: string } | null> {
+  const token = currentToken();
+  const dot = token?.lastIndexOf(".") ?? -1;
+  if (token === null || dot < 1) return null;
+  const [id, secret] = [token.slice(0, dot), token.slice(dot + 1)];
+  const text = new TextEncoder();
+  const key = await crypto.subtle.importKey(
+    "raw",
+    text.encode(secret),
+    { name: "HMAC", hash: "SHA-256" },
+    false,
+    ["sign"],
+  );
+  const message = text.encode(`lineup-workspace ${location.host.toLowerCase()} ${nonce}`);
+  const proof = new Uint8Array(await crypto.subtle.sign("HMAC", key, message));
+  return {
+    id,
+    proof: btoa(String.fromCharCode(...proof))
+      .replaceAll("+", "-")
+      .replaceAll("/", "_")
+      .replace(/=+$/, ""),
+  };
+}
+
 /** The Runtime does not know this token any more. */
 export function forgetToken(): void {
   sessionStorage.removeItem(KEY);
@@ -41,7 +65,8 @@ export function serveTabs(): () => void {
   const channel = new BroadcastChannel(CHANNEL);
   channel.onmessage = (event: MessageEvent<unknown>) => {
     const session = stored();
-    if (isObject(event.data) && event.data.t === "ask" && session) channel.postMessage({ t: "have", session });
+    if (isObject(event.data) && event.data.t === "ask" && session)
+      channel.postMessage({ t: "have", session });
   };
   return () => channel.close();
 }

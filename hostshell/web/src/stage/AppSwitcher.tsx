@@ -27,7 +27,12 @@ export function AppSwitcher({ conversation, opened, onChange }: Props) {
   const go = async (name: string, args: Record<string, string>) => {
     const result = await client.act(name, args);
     if (result.accepted) return;
-    toast({ id: "switch", tone: "bad", title: words.switcher.label, text: errorText(words, result.code, result.message) });
+    toast({
+      id: "switch",
+      tone: "bad",
+      title: words.switcher.label,
+      text: errorText(words, result.code, result.message),
+    });
   };
 
   return (
@@ -84,12 +89,19 @@ function AppLine({ instance }: { instance: Instance }) {
   return (
     <span className={classes.line}>
       <span className={classes.top}>
-        <span className={classes.title}>{session && session !== title ? `${title} · ${session}` : title}</span>
+        <span className={classes.title}>
+          {session && session !== title ? `${title} · ${session}` : title}
+        </span>
         <Status tone={toneOf(shown)}>{words.states[shown]}</Status>
       </span>
       {percent !== null && (
         <span className={classes.progress}>
-          <Progress value={percent} size="sm" aria-label={words.switcher.progress(percent)} className={classes.bar} />
+          <Progress
+            value={percent}
+            size="sm"
+            aria-label={words.switcher.progress(percent)}
+            className={classes.bar}
+          />
           <Text component="span" size="xs" c="dimmed">
             {percent}%
           </Text>

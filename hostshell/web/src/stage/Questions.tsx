@@ -15,7 +15,10 @@ import classes from "./Stage.module.css";
 export function AppQuestions({ instance }: { instance: Instance }) {
   const question = useWorkspace(
     (state) =>
-      openInteractions(state, (row) => row.owner.instance_id === instance.instance_id && !isConsent(row))[0] ?? null,
+      openInteractions(
+        state,
+        (row) => row.owner.instance_id === instance.instance_id && !isConsent(row),
+      )[0] ?? null,
   );
   useAnnounced(question?.interaction_id, question?.request.title);
   if (!question) return null;
@@ -70,7 +73,13 @@ export function InteractQuestions({ conversation }: { conversation: Conversation
         <Text size="sm" fw={600} c="dimmed">
           {words.question.overApp}
         </Text>
-        <ActionIcon variant="subtle" color="gray" c="dimmed" aria-label={words.question.minimise} onClick={() => setAside(true)}>
+        <ActionIcon
+          variant="subtle"
+          color="gray"
+          c="dimmed"
+          aria-label={words.question.minimise}
+          onClick={() => setAside(true)}
+        >
           <IconChevronUp size={16} />
         </ActionIcon>
       </div>
@@ -91,4 +100,3 @@ function useAnnounced(id: string | undefined, title: string | undefined): void {
     if (id && title) announce(`${words.question.label}: ${title}`);
   }, [id, title, words]);
 }
-

@@ -3,14 +3,14 @@
 import { Alert, Loader, Stack, Text } from "@mantine/core";
 import { IconShieldX } from "@tabler/icons-react";
 import { lazy, Suspense } from "react";
-import { Interact } from "../interact/Interact";
 import { useWords } from "../i18n";
+import { Interact } from "../interact/Interact";
 import type { Conversation, Instance } from "../runtime/rows";
 import { useWorkspace } from "../state/react";
 import { appTitle, focusingOperation, shownState, surfaceOf } from "../state/select";
 import { useSettings } from "../state/settings";
-import { Empty } from "../ui/Empty";
 import { AppIcon } from "../ui/AppIcon";
+import { Empty } from "../ui/Empty";
 import { AppQuestions, InteractQuestions } from "./Questions";
 import classes from "./Stage.module.css";
 import { SurfaceFrame } from "./SurfaceFrame";
@@ -26,7 +26,12 @@ export function Stage({ conversation, instance }: { conversation: Conversation; 
   const title = useWorkspace((state) => appTitle(state.apps, instance.app_scope));
   const quiet = useWorkspace((state) => focusingOperation(state, instance.instance_id) !== null);
   return (
-    <section className={classes.stage} aria-label={words.stage.label(title)} data-testid="stage" data-app={instance.app_scope}>
+    <section
+      className={classes.stage}
+      aria-label={words.stage.label(title)}
+      data-testid="stage"
+      data-app={instance.app_scope}
+    >
       <TitleBar conversation={conversation} instance={instance} quiet={quiet} />
       <div className={classes.split}>
         <div className={classes.main}>
@@ -56,9 +61,16 @@ function Content({ instance, title }: { instance: Instance; title: string }) {
       </Suspense>
     );
   }
-  if (surface) return <SurfaceFrame key={surface.surface_id} surface={surface} title={surface.title || title} />;
+  if (surface)
+    return <SurfaceFrame key={surface.surface_id} surface={surface} title={surface.title || title} />;
   if (shown === "starting" || shown === "restarting") return <Waiting text={words.states[shown]} />;
-  return <Empty icon={<AppIcon scope={instance.app_scope} size={44} />} title={title} hint={words.stage.noSurface} />;
+  return (
+    <Empty
+      icon={<AppIcon scope={instance.app_scope} size={44} />}
+      title={title}
+      hint={words.stage.noSurface}
+    />
+  );
 }
 
 function Waiting({ text }: { text: string }) {

@@ -98,7 +98,7 @@ function Frame({ load, surface, title, onReady, onTorn }: FrameProps) {
   const projection = useProjection(surface);
   const online = useWorkspace((state) => state.link === "online");
   const bridge = useRef<SurfaceHost | null>(null);
-  const first = useRef({ host, projection, onReady });
+  const first = useRef({ host, projection, onReady, onTorn });
 
   useEffect(() => {
     const made = new SurfaceHost(
@@ -116,6 +116,22 @@ function Frame({ load, surface, title, onReady, onTorn }: FrameProps) {
     return () => made.close();
   }, [client, surface.surface_id, load]);
 
+  // The server counts documents too: a second one under this load's address, or one from elsewhere, ends the load.
+  useEffect(
+    () =>
+      client.onTorn((loadId) => {
+        if (loadId !== load.load_id) return;
+        bridge.current?.close();
+        first.current.onTorn();
+      }),
+    [client, load],
+  );
+  useEffect(
+    () => () => {
+      void client.link.query("surface.unload", { load_id: load.load_id });
+    },
+    [client, load],
+  );
   useEffect(() => bridge.current?.setHost(host), [host]);
   useEffect(() => bridge.current?.setProjection(projection), [projection]);
   useEffect(() => {

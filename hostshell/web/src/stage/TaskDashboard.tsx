@@ -36,7 +36,11 @@ export default function TaskDashboard({ instance }: { instance: Instance }) {
         </Button>
       </header>
       {tasks.length === 0 ? (
-        <Empty icon={<IconListCheck size={44} stroke={1.3} />} title={words.tasks.empty} hint={words.tasks.emptyHint} />
+        <Empty
+          icon={<IconListCheck size={44} stroke={1.3} />}
+          title={words.tasks.empty}
+          hint={words.tasks.emptyHint}
+        />
       ) : (
         <ul className={classes.tasks}>
           {tasks.map((task) => (

@@ -74,7 +74,13 @@ export function TitleBar({ conversation, instance, quiet }: Props) {
           </ActionIcon>
         </Tooltip>
       </Group>
-      <Modal opened={asking} onClose={stay} title={words.stage.leaveTitle} centered closeButtonProps={{ "aria-label": words.close }}>
+      <Modal
+        opened={asking}
+        onClose={stay}
+        title={words.stage.leaveTitle}
+        centered
+        closeButtonProps={{ "aria-label": words.close }}
+      >
         <Text mb="md">{words.stage.leaveText}</Text>
         <Group justify="flex-end">
           <Button variant="default" onClick={stay} data-autofocus>

@@ -20,7 +20,7 @@ export interface Projection {
 }
 
 const MESSAGE_BYTES_MAX = 3_400_000; // a little over the Runtime's own bound, which gives the exact answer
-const WAITING_MAX = 256;
+const WAITING_MAX = 100;
 
 export class SurfaceHost {
   private port: MessagePort | null = null;
@@ -113,15 +113,27 @@ export class SurfaceHost {
     if (typeof id !== "number") return;
     const request = this.requestOf(data);
     if (!request) {
-      this.acknowledge(id, { accepted: false, code: "message_invalid", message: "unknown message of a surface" });
+      this.acknowledge(id, {
+        accepted: false,
+        code: "message_invalid",
+        message: "unknown message of a surface",
+      });
       return;
     }
     if (this.waiting >= WAITING_MAX) {
-      this.acknowledge(id, { accepted: false, code: "rate_limited", message: "too many requests without an answer" });
+      this.acknowledge(id, {
+        accepted: false,
+        code: "rate_limited",
+        message: "too many requests without an answer",
+      });
       return;
     }
     if (sizeOf(request.args) > MESSAGE_BYTES_MAX) {
-      this.acknowledge(id, { accepted: false, code: "message_too_large", message: "the message is too large" });
+      this.acknowledge(id, {
+        accepted: false,
+        code: "message_too_large",
+        message: "the message is too large",
+      });
       return;
     }
     this.waiting++;
@@ -142,7 +154,10 @@ export class SurfaceHost {
         return { name: "surface.submit", args: { surface_id, payload: (data.payload ?? null) as Json } };
       case "event":
         if (typeof data.name !== "string") return null;
-        return { name: "surface.event", args: { surface_id, name: data.name, payload: (data.payload ?? null) as Json } };
+        return {
+          name: "surface.event",
+          args: { surface_id, name: data.name, payload: (data.payload ?? null) as Json },
+        };
       default:
         return null;
     }

@@ -2,7 +2,7 @@
 // link, the store and the journal; the answers change the state through the reducer only.
 
 import { createStore, type StoreApi } from "zustand/vanilla";
-import { LINK_LOST, type Connect, RuntimeLink } from "../runtime/link";
+import { type Connect, LINK_LOST, RuntimeLink, type Sign } from "../runtime/link";
 import type {
   Artifact,
   Change,
@@ -13,7 +13,7 @@ import type {
   SurfacePatch,
   TimelinePage,
 } from "../runtime/rows";
-import { currentToken } from "../runtime/session";
+import { currentToken, signChallenge } from "../runtime/session";
 import * as journal from "./journal";
 import { EMPTY, type Workspace } from "./model";
 import { reduce, type WorkspaceEvent } from "./reducer";
@@ -29,22 +29,36 @@ export class Client {
   readonly store: StoreApi<Workspace> = createStore(() => EMPTY);
   readonly link: RuntimeLink;
   private surfaceListeners = new Set<(patch: SurfacePatch) => void>();
+  private tornListeners = new Set<(loadId: string) => void>();
+  private surfaceOrigin = "";
   private pending: { revision: number; changes: Change[] } | null = null;
   private flushTimer: ReturnType<typeof setTimeout> | null = null;
   private readonly asked = new Set<string>(); // rows that are being read just now
 
-  constructor(url: string, token: () => string | null = currentToken, connect?: Connect) {
+  constructor(
+    url: string,
+    mayTry: () => boolean = () => currentToken() !== null,
+    sign: Sign = signChallenge,
+    connect?: Connect,
+  ) {
     this.link = new RuntimeLink(
       url,
-      token,
+      mayTry,
+      sign,
       {
         status: (status) => this.dispatch({ type: "link", status }),
-        hello: (hello) => this.dispatch({ type: "hello", ...hello }),
+        hello: ({ surface_origin, ...hello }) => {
+          this.checkSurfaceOrigin(surface_origin);
+          this.dispatch({ type: "hello", ...hello });
+        },
         snapshot: (snapshot) => {
           this.pending = null;
           this.dispatch({ type: "snapshot", snapshot, at: Date.now() });
         },
         changes: (revision, changes) => this.take(revision, changes),
+        torn: (loadId) => {
+          for (const listener of this.tornListeners) listener(loadId);
+        },
       },
       connect,
     );
@@ -63,6 +77,18 @@ export class Client {
   onSurfacePatch(listener: (patch: SurfacePatch) => void): () => void {
     this.surfaceListeners.add(listener);
     return () => this.surfaceListeners.delete(listener);
+  }
+
+  /** Every load of a surface that the server has ended. Returns a function that stops it. */
+  onTorn(listener: (loadId: string) => void): () => void {
+    this.tornListeners.add(listener);
+    return () => this.tornListeners.delete(listener);
+  }
+
+  /** This page's policy lets it frame one origin only; if surfaces have moved, a new page is needed. */
+  private checkSurfaceOrigin(origin: string): void {
+    if (this.surfaceOrigin !== "" && origin !== this.surfaceOrigin) location.reload();
+    this.surfaceOrigin = origin;
   }
 
   // actions
@@ -161,9 +187,19 @@ export class Client {
     const before = older ? (first ?? null) : null;
     this.dispatch({ type: "page.asked", conversation_id: conversationId });
     try {
-      const args = { conversation_id: conversationId, limit: PAGE_ENTRIES, ...(before === null ? {} : { before }) };
+      const args = {
+        conversation_id: conversationId,
+        limit: PAGE_ENTRIES,
+        ...(before === null ? {} : { before }),
+      };
       const page = await this.query<TimelinePage>("timeline", args);
-      const event = { type: "page.read", conversation_id: conversationId, before, limit: PAGE_ENTRIES, page } as const;
+      const event = {
+        type: "page.read",
+        conversation_id: conversationId,
+        before,
+        limit: PAGE_ENTRIES,
+        page,
+      } as const;
       this.dispatch(event);
     } catch {
       this.dispatch({ type: "page.failed", conversation_id: conversationId });
@@ -187,7 +223,9 @@ export class Client {
 
   async readArtifacts(conversationId: string): Promise<void> {
     await this.once(`artifacts:${conversationId}`, async () => {
-      const page = await this.query<{ artifacts: Artifact[] }>("artifacts", { conversation_id: conversationId });
+      const page = await this.query<{ artifacts: Artifact[] }>("artifacts", {
+        conversation_id: conversationId,
+      });
       this.dispatch({ type: "artifacts.read", artifacts: page.artifacts });
     });
   }

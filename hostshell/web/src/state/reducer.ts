@@ -14,7 +14,7 @@ import type {
   Snapshot,
   TimelinePage,
 } from "../runtime/rows";
-import { EMPTY_TIMELINE, type Echo, type Failure, type Rows, type Timeline, type Workspace } from "./model";
+import { type Echo, EMPTY_TIMELINE, type Failure, type Rows, type Timeline, type Workspace } from "./model";
 
 export type WorkspaceEvent =
   | { type: "link"; status: LinkStatus }
@@ -78,7 +78,10 @@ function fromSnapshot(state: Workspace, snapshot: Snapshot, at: number): Workspa
       Object.entries(rows).filter(([, row]) => final.includes(row.status ?? row.state ?? "")),
     ) as Rows<T>;
   const timelines = Object.fromEntries(
-    Object.entries(state.timelines).map(([id, t]) => [id, { ...t, loading: false, failed: false, stale: true }]),
+    Object.entries(state.timelines).map(([id, t]) => [
+      id,
+      { ...t, loading: false, failed: false, stale: true },
+    ]),
   );
   return {
     ...state,
@@ -103,7 +106,10 @@ function fromSnapshot(state: Workspace, snapshot: Snapshot, at: number): Workspa
       ...ended(state.operations, ["completed", "interrupted"]),
       ...byId(snapshot.operations, (row) => row.operation_id),
     },
-    sessions: { ...ended(state.sessions, ["read_only"]), ...byId(snapshot.sessions, (row) => row.session_id) },
+    sessions: {
+      ...ended(state.sessions, ["read_only"]),
+      ...byId(snapshot.sessions, (row) => row.session_id),
+    },
     surfaces: byId(
       snapshot.surfaces.filter((row) => row.status === "open"),
       (row) => row.surface_id,
@@ -191,7 +197,8 @@ const PEACEFUL_CLOSES = new Set(["closed_by_person", "closed_by_app", "operation
 function putInstance(state: Workspace, id: string, row: Instance | null): Workspace {
   const before = state.instances[id];
   const instances = put(state.instances, id, row);
-  const broke = row?.state === "closed" && before?.state !== "closed" && !PEACEFUL_CLOSES.has(row.close_code ?? "");
+  const broke =
+    row?.state === "closed" && before?.state !== "closed" && !PEACEFUL_CLOSES.has(row.close_code ?? "");
   if (!broke) return { ...state, instances };
   const failure: Failure = {
     instance_id: id,
@@ -247,7 +254,13 @@ function readPage(
     const entries = joined(timeline.entries, page.entries);
     const first = entries[0];
     const complete = first === undefined || first.n === 1 || (before !== null && page.entries.length < limit);
-    return { entries, complete, loading: false, failed: false, stale: before === null ? false : timeline.stale };
+    return {
+      entries,
+      complete,
+      loading: false,
+      failed: false,
+      stale: before === null ? false : timeline.stale,
+    };
   });
   return { ...next, echoes: withoutEchoesOf(next.echoes, page.entries) };
 }

@@ -11,7 +11,9 @@ export function conversationsByUse(state: Workspace): Conversation[] {
 
 export function liveInstances(state: Workspace, conversationId: string): Instance[] {
   return Object.values(state.instances)
-    .filter((row) => row.conversation_id === conversationId && row.state !== "closed" && row.kind !== "system")
+    .filter(
+      (row) => row.conversation_id === conversationId && row.state !== "closed" && row.kind !== "system",
+    )
     .sort((a, b) => a.created_at.localeCompare(b.created_at));
 }
 
@@ -70,14 +72,21 @@ export function progressOf(state: Workspace, instanceId: string): { value: numbe
   return call?.progress === undefined ? null : { value: call.progress, message: call.progress_message ?? "" };
 }
 
-export type ShownState = "foreground" | "background" | "suspended" | "starting" | "restarting" | "quarantined";
+export type ShownState =
+  | "foreground"
+  | "background"
+  | "suspended"
+  | "starting"
+  | "restarting"
+  | "quarantined";
 
 /** How an instance is, for a person: its own state, its process and its app together. */
 export function shownState(state: Workspace, instance: Instance): ShownState {
   const app: App | undefined = state.apps[instance.app_scope];
   const worker = state.workers[instance.instance_id];
   if (app?.quarantined) return "quarantined";
-  if (instance.crashes > 0 && (worker ? worker.state !== "ready" : instance.state === "foreground")) return "restarting";
+  if (instance.crashes > 0 && (worker ? worker.state !== "ready" : instance.state === "foreground"))
+    return "restarting";
   if (instance.state === "starting") return "starting";
   return instance.state === "closed" ? "suspended" : instance.state;
 }

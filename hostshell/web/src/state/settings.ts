@@ -1,8 +1,8 @@
 // What the person has set for this browser: language, colours, silence, and how far each conversation was read.
 // Kept in localStorage; all tabs of this origin follow.
 
-import { createStore } from "zustand/vanilla";
 import { useStore } from "zustand";
+import { createStore } from "zustand/vanilla";
 import type { Language } from "../i18n";
 
 export type Scheme = "light" | "dark" | "auto";
@@ -91,7 +91,10 @@ function load(key: string): Record<string, unknown> {
 }
 
 function numbers(value: Record<string, unknown>): Record<string, number> {
-  return Object.fromEntries(Object.entries(value).filter(([, n]) => typeof n === "number")) as Record<string, number>;
+  return Object.fromEntries(Object.entries(value).filter(([, n]) => typeof n === "number")) as Record<
+    string,
+    number
+  >;
 }
 
 function save(key: string, value: object): void {

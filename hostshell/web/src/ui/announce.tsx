@@ -1,7 +1,7 @@
 // What a screen reader says by itself. One polite region for the whole page; a new text replaces the old one.
 
-import { createStore } from "zustand/vanilla";
 import { useStore } from "zustand";
+import { createStore } from "zustand/vanilla";
 
 const store = createStore(() => ({ text: "", n: 0 }));
 

@@ -1,6 +1,6 @@
 // How the workspace looks: colours, type and radii for the component kit. Contrast is at least 4.5:1 in both schemes.
 
-import { createTheme, type CSSVariablesResolver, type MantineColorsTuple } from "@mantine/core";
+import { type CSSVariablesResolver, createTheme, type MantineColorsTuple } from "@mantine/core";
 
 const brand: MantineColorsTuple = [
   "#eef1ff",
@@ -22,7 +22,8 @@ export const theme = createTheme({
   defaultRadius: "md",
   fontFamily:
     'system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", "PingFang SC", "Hiragino Sans GB", "Microsoft YaHei", "Noto Sans CJK SC", sans-serif',
-  fontFamilyMonospace: 'ui-monospace, "SF Mono", "Cascadia Code", "JetBrains Mono", Menlo, Consolas, monospace',
+  fontFamilyMonospace:
+    'ui-monospace, "SF Mono", "Cascadia Code", "JetBrains Mono", Menlo, Consolas, monospace',
   headings: { fontWeight: "650" },
   cursorType: "pointer",
   respectReducedMotion: true,

@@ -2,8 +2,8 @@
 
 import { CloseButton, Paper, Text } from "@mantine/core";
 import { useEffect } from "react";
-import { createStore } from "zustand/vanilla";
 import { useStore } from "zustand";
+import { createStore } from "zustand/vanilla";
 import { useWords } from "../i18n";
 import type { Tone } from "./Status";
 import classes from "./toasts.module.css";

@@ -31,7 +31,8 @@ function look() {
   const seconds = secondsLeft(session.endsMs, at);
   const face = clockFace(seconds);
   setText(parts.clock, face.days ? `${words.days(face.days)} ${face.clock}` : face.clock);
-  parts.clock.classList.toggle("long", face.days > 0 || face.clock.length > 5);
+  parts.clock.classList.toggle("hours", !face.days && face.clock.length > 5);
+  parts.clock.classList.toggle("days", face.days > 0);
   parts.ring.style.strokeDashoffset = String(RING * fractionOver(session.startedMs, session.endsMs, at));
   const minutes = Math.ceil(seconds / 60);
   setText(parts.spoken, minutes > 1 ? spokenAt(minutes) : seconds > 0 ? words.lessThanAMinute : "");

@@ -90,7 +90,9 @@ function Field({ field, value, error, disabled, onChange, onLeave }: FieldProps)
     onBlur: onLeave,
   };
   if (field.type === "textarea") return <Textarea {...shared} autosize minRows={3} maxRows={12} />;
-  return <TextInput {...shared} inputMode={field.type === "number" ? "decimal" : "text"} autoComplete="off" />;
+  return (
+    <TextInput {...shared} inputMode={field.type === "number" ? "decimal" : "text"} autoComplete="off" />
+  );
 }
 
 function bounds(field: InputField, between: (low: number, high: number) => string): string | undefined {

@@ -18,8 +18,8 @@ import { appTitle, isOpen } from "../../state/select";
 import { useRuntimeNow } from "../../ui/hooks";
 import { Status } from "../../ui/Status";
 import { Markdown } from "../Markdown";
-import { ChoiceForm } from "./ChoiceForm";
 import { ConfirmForm, NoticeForm } from "./ButtonForms";
+import { ChoiceForm } from "./ChoiceForm";
 import { usePresented } from "./hooks";
 import { InputForm } from "./InputForm";
 import classes from "./InteractionCard.module.css";
@@ -31,7 +31,11 @@ interface Props {
   plain?: boolean; // inside a dialog that has its own frame
 }
 
-export const InteractionCard = memo(function InteractionCard({ interaction, headingId, plain = false }: Props) {
+export const InteractionCard = memo(function InteractionCard({
+  interaction,
+  headingId,
+  plain = false,
+}: Props) {
   const words = useWords();
   const scope = interaction.owner.app_scope;
   const app = useWorkspace((state) => appTitle(state.apps, scope));
@@ -121,5 +125,7 @@ function Expiry({ at }: { at: string }) {
   const words = useWords();
   const times = useTimes();
   const left = Date.parse(at) - useRuntimeNow(1_000);
-  return <Status tone={left < 60_000 ? "warn" : "calm"}>{words.question.expiresIn(times.duration(left))}</Status>;
+  return (
+    <Status tone={left < 60_000 ? "warn" : "calm"}>{words.question.expiresIn(times.duration(left))}</Status>
+  );
 }

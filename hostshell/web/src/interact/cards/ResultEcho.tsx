@@ -37,7 +37,9 @@ function Answer({ request, result }: { request: Interaction["request"]; result: 
         </>
       );
     case "choice": {
-      const labels = choicesOf(result).map((id) => request.actions.find((action) => action.id === id)?.label ?? id);
+      const labels = choicesOf(result).map(
+        (id) => request.actions.find((action) => action.id === id)?.label ?? id,
+      );
       return <>{labels.length > 0 ? labels.join(", ") : words.question.nothingChosen}</>;
     }
     case "input":
@@ -51,7 +53,9 @@ function Values(props: {
 }) {
   const words = useWords();
   const values =
-    typeof props.values === "object" && props.values !== null && !Array.isArray(props.values) ? props.values : {};
+    typeof props.values === "object" && props.values !== null && !Array.isArray(props.values)
+      ? props.values
+      : {};
   return (
     <dl className={classes.values}>
       {props.fields.map((field) => {

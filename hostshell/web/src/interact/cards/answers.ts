@@ -30,7 +30,8 @@ export function checkInput(fields: readonly InputField[], typed: Values, words: 
 
 function checkNumber(field: InputField, text: string, words: Words): string | null {
   const { number, minimum, maximum } = words.question.invalid;
-  if (!/^[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?$/i.test(text.trim()) || !Number.isFinite(Number(text))) return number;
+  if (!/^[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?$/i.test(text.trim()) || !Number.isFinite(Number(text)))
+    return number;
   const value = Number(text);
   if (field.minimum !== undefined && value < field.minimum) return minimum(field.minimum);
   if (field.maximum !== undefined && value > field.maximum) return maximum(field.maximum);

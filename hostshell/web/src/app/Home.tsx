@@ -1,0 +1,51 @@
+// No conversation is shown: go to the one used last, or say what to do first.
+
+import { Code, Stack } from "@mantine/core";
+import { IconMessagePlus, IconPlugConnectedX } from "@tabler/icons-react";
+import { useEffect } from "react";
+import { useWords } from "../i18n";
+import { useWorkspace } from "../state/react";
+import { conversationsByUse } from "../state/select";
+import { Empty } from "../ui/Empty";
+import { PageHead } from "./PageHead";
+import { goTo, useRoute } from "./route";
+import { NewConversation } from "./Sidebar";
+
+export function Home({ openSidebar }: { openSidebar: (() => void) | null }) {
+  const words = useWords();
+  const route = useRoute();
+  const latest = useWorkspace((state) => conversationsByUse(state)[0]?.conversation_id ?? null);
+  const online = useWorkspace((state) => state.revision > 0 || state.everOnline);
+  const agents = useWorkspace((state) => Object.keys(state.agents).some((id) => id !== "operator"));
+  useEffect(() => {
+    if (online && latest && (route.page === "home" || route.page === "conversation")) {
+      goTo({ page: "conversation", id: latest });
+    }
+  }, [online, latest, route.page]);
+  return (
+    <>
+      <PageHead title={words.appName} openSidebar={openSidebar} />
+      {online && !latest && (
+        <Stack justify="center" flex={1}>
+          {agents ? (
+            <Empty
+              icon={<IconMessagePlus size={44} stroke={1.3} />}
+              title={words.sidebar.empty}
+              hint={words.interact.emptyHintPlain}
+            >
+              <NewConversation big />
+            </Empty>
+          ) : (
+            <Empty
+              icon={<IconPlugConnectedX size={44} stroke={1.3} />}
+              title={words.agent.none}
+              hint={words.agent.noneHint}
+            >
+              <Code>lineup up --demo</Code>
+            </Empty>
+          )}
+        </Stack>
+      )}
+    </>
+  );
+}

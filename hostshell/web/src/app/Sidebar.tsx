@@ -1,0 +1,205 @@
+// The side bar: conversations by use, what waits in them, and the ways to the other pages.
+
+import { ActionIcon, Button, Menu, ScrollArea, Text } from "@mantine/core";
+import { IconKeyboard, IconListSearch, IconPlus, IconSettings, IconShieldCheck } from "@tabler/icons-react";
+import { useState } from "react";
+import { errorText, useTimes, useWords } from "../i18n";
+import type { Conversation } from "../runtime/rows";
+import { useClient, useWorkspace } from "../state/react";
+import { appTitle, conversationsByUse, frontInstance, isConsent, openInteractions } from "../state/select";
+import { useRead } from "../state/settings";
+import { Dot } from "../ui/Status";
+import { toast } from "../ui/toasts";
+import { goTo, hrefOf, useRoute } from "./route";
+import { SettingsDialog } from "./SettingsDialog";
+import classes from "./Sidebar.module.css";
+
+export function Sidebar({ onHelp, bare = false }: { onHelp(): void; bare?: boolean }) {
+  const words = useWords();
+  const route = useRoute();
+  const [settings, setSettings] = useState(false);
+  const conversations = useWorkspace(conversationsByUse);
+  return (
+    <nav
+      className={classes.sidebar}
+      data-bare={bare || undefined}
+      aria-label={words.sidebar.label}
+      data-testid="sidebar"
+    >
+      {!bare && (
+        <div className={classes.brand}>
+          <img src="/favicon.svg" alt="" width={26} height={26} />
+          <span>{words.appName}</span>
+        </div>
+      )}
+      <NewConversation />
+      <ScrollArea className={classes.list} type="auto" scrollbarSize={8}>
+        {conversations.length === 0 ? (
+          <Text size="sm" c="dimmed" p="md">
+            {words.sidebar.empty}. {words.sidebar.emptyHint}
+          </Text>
+        ) : (
+          <ul className={classes.items}>
+            {conversations.map((conversation) => (
+              <li key={conversation.conversation_id}>
+                <ConversationLink
+                  conversation={conversation}
+                  active={route.page === "conversation" && route.id === conversation.conversation_id}
+                />
+              </li>
+            ))}
+          </ul>
+        )}
+      </ScrollArea>
+      <div className={classes.foot}>
+        <a
+          className={classes.page}
+          href={hrefOf({ page: "grants" })}
+          aria-current={route.page === "grants" ? "page" : undefined}
+        >
+          <IconShieldCheck size={18} aria-hidden="true" />
+          {words.sidebar.grants}
+        </a>
+        <a
+          className={classes.page}
+          href={hrefOf({ page: "inspector", id: null })}
+          aria-current={route.page === "inspector" ? "page" : undefined}
+        >
+          <IconListSearch size={18} aria-hidden="true" />
+          {words.sidebar.inspector}
+        </a>
+        <div className={classes.tools}>
+          <ActionIcon
+            variant="subtle"
+            color="gray"
+            c="dimmed"
+            size="lg"
+            aria-label={words.sidebar.settings}
+            onClick={() => setSettings(true)}
+          >
+            <IconSettings size={18} />
+          </ActionIcon>
+          <ActionIcon
+            variant="subtle"
+            color="gray"
+            c="dimmed"
+            size="lg"
+            aria-label={words.sidebar.shortcuts}
+            onClick={onHelp}
+          >
+            <IconKeyboard size={18} />
+          </ActionIcon>
+        </div>
+      </div>
+      <SettingsDialog opened={settings} onClose={() => setSettings(false)} />
+    </nav>
+  );
+}
+
+function ConversationLink({ conversation, active }: { conversation: Conversation; active: boolean }) {
+  const words = useWords();
+  const times = useTimes();
+  const id = conversation.conversation_id;
+  const read = useRead(id);
+  const app = useWorkspace((state) => {
+    const front = frontInstance(state, conversation);
+    return front ? appTitle(state.apps, front.app_scope) : null;
+  });
+  const waiting = useWorkspace(
+    (state) => openInteractions(state, (row) => row.owner.conversation_id === id && !isConsent(row)).length,
+  );
+  const unread = active ? 0 : Math.max(0, conversation.entries - read);
+  return (
+    <a
+      className={classes.item}
+      href={hrefOf({ page: "conversation", id })}
+      aria-current={active ? "page" : undefined}
+      data-unread={unread > 0 || undefined}
+      data-conversation={id}
+    >
+      <span className={classes.itemTop}>
+        <span className={classes.itemTitle}>{conversation.title || words.sidebar.untitled}</span>
+        {unread > 0 && (
+          <span className={classes.badge}>
+            <span aria-hidden="true">{unread > 99 ? "99+" : unread}</span>
+            <span className="visually-hidden">{words.sidebar.unread(unread)}</span>
+          </span>
+        )}
+      </span>
+      <span className={classes.itemMore}>
+        {waiting > 0 ? (
+          <span className={classes.waiting}>
+            <Dot tone="warn" /> {words.sidebar.waiting(waiting)}
+          </span>
+        ) : app ? (
+          <span className={classes.waiting}>
+            <Dot tone="accent" /> {words.sidebar.appOpen(app)}
+          </span>
+        ) : (
+          conversation.agent_id
+        )}
+        <time dateTime={conversation.updated_at}>{short(conversation.updated_at, times)}</time>
+      </span>
+    </a>
+  );
+}
+
+function short(at: string, times: ReturnType<typeof useTimes>): string {
+  return new Date(at).toDateString() === new Date().toDateString() ? times.time(at) : times.date(at);
+}
+
+export function NewConversation({ big = false }: { big?: boolean }) {
+  const client = useClient();
+  const words = useWords();
+  const [busy, setBusy] = useState(false);
+  const agents = useWorkspace((state) =>
+    Object.values(state.agents)
+      .filter((row) => row.agent_id !== "operator")
+      .sort(
+        (a, b) => Number(b.connected) - Number(a.connected) || b.last_hello_at.localeCompare(a.last_hello_at),
+      ),
+  );
+
+  const open = async (agentId?: string) => {
+    setBusy(true);
+    const result = await client.act("conversation.open", agentId ? { agent_id: agentId } : {});
+    setBusy(false);
+    const detail = result.detail as { conversation_id?: string } | undefined;
+    if (result.accepted && detail?.conversation_id) {
+      goTo({ page: "conversation", id: detail.conversation_id });
+    } else {
+      const text = errorText(words, result.code === "not_found" ? undefined : result.code, result.message);
+      toast({ id: "open", tone: "bad", title: words.sidebar.newConversation, text });
+    }
+  };
+  const button = (
+    <Button
+      className={big ? undefined : classes.new}
+      loading={busy}
+      disabled={agents.length === 0}
+      leftSection={<IconPlus size={16} aria-hidden="true" />}
+      onClick={agents.length > 1 ? undefined : () => void open()}
+      data-testid="new-conversation"
+    >
+      {words.sidebar.newConversation}
+    </Button>
+  );
+  if (agents.length < 2) return button;
+  return (
+    <Menu position="bottom-start" width={240}>
+      <Menu.Target>{button}</Menu.Target>
+      <Menu.Dropdown>
+        <Menu.Label>{words.sidebar.chooseAgent}</Menu.Label>
+        {agents.map((agent) => (
+          <Menu.Item
+            key={agent.agent_id}
+            leftSection={<Dot tone={agent.connected ? "good" : "calm"} />}
+            onClick={() => void open(agent.agent_id)}
+          >
+            {agent.connected ? words.agent.connected(agent.agent_id) : words.agent.away(agent.agent_id)}
+          </Menu.Item>
+        ))}
+      </Menu.Dropdown>
+    </Menu>
+  );
+}

@@ -1,0 +1,275 @@
+"""Instances and the screen: the focus stack, what apps may ask of it, closing, suspending, continuing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from lineup_supervisor.core.policy import Policy
+from lineup_supervisor.core.schema import INSTANCES, SESSIONS, SNAPSHOTS
+
+from core.harness import Core, Worker
+
+RESULT = {"n": 1}
+
+
+@pytest.fixture
+def core() -> Core:
+    core = Core()
+    core.connect("a1")
+    return core
+
+
+def focus(core: Core, conversation: str = "c1") -> list[str]:
+    """The scopes in the stack, bottom to top."""
+    row = next(c for c in core.query("snapshot")["conversations"] if c["conversation_id"] == conversation)
+    return [core.row(INSTANCES, instance_id).app_scope for instance_id in row["focus"]]
+
+
+def state(core: Core, scope: str) -> str:
+    return str(core.instance(scope).state)
+
+
+def opened(core: Core, scope: str, call_id: str = "") -> Worker:
+    call_id = call_id or f"k-{scope}"
+    core.call_accepted(f"{scope}.launch", call_id=call_id)
+    worker = core.start(scope)
+    worker.take(call_id)
+    return worker
+
+
+def test_a_conversation_begins_with_interact_alone(core: Core) -> None:
+    core.send("message.text", {"text": "hi"}, conversation="c1")
+    assert (focus(core), state(core, "chat")) == (["chat"], "foreground")
+
+
+def test_launch_brings_to_the_front_and_its_end_gives_the_screen_back(core: Core) -> None:
+    core.call_accepted("lab.launch")
+    assert (focus(core), state(core, "lab"), state(core, "chat")) == (["chat", "lab"], "starting", "background")
+    worker = core.start("lab")
+    assert state(core, "lab") == "foreground"
+    worker.take("k1")
+    worker.accept("tool.complete", call_id="k1", result=RESULT)
+    assert (focus(core), state(core, "lab"), state(core, "chat")) == (["chat"], "background", "foreground")
+    assert [m["body"]["state"] for m in worker.messages if m["type"] == "context.changed"] == ["foreground", "background"]
+
+
+def test_the_screen_is_given_back_after_the_last_call_that_borrowed_it(core: Core) -> None:
+    worker = opened(core, "lab", "k1")
+    core.call_accepted("lab.launch", call_id="k2")
+    worker.take("k2")
+    worker.accept("tool.complete", call_id="k1", result=RESULT)
+    assert focus(core) == ["chat", "lab"]
+    worker.accept("tool.complete", call_id="k2", result=RESULT)
+    assert focus(core) == ["chat"]
+
+
+def test_direct_and_operation_leave_the_screen_alone(core: Core) -> None:
+    core.call_accepted("lab.direct", call_id="k1")
+    worker = core.start("lab")
+    assert (focus(core), state(core, "lab")) == (["chat"], "background")
+    core.call_accepted("lab.poke", call_id="k2")
+    assert focus(core) == ["chat"]
+    worker.take("k2")
+    worker.accept("tool.complete", call_id="k2", result=RESULT)
+
+
+def test_foreground_reuses_the_instance_and_keeps_the_screen(core: Core) -> None:
+    core.call_accepted("lab.direct", call_id="k1")
+    worker = core.start("lab")
+    instance_id = core.instance("lab").instance_id
+    core.call_accepted("lab.front", call_id="k2")
+    assert core.instance("lab").instance_id == instance_id
+    worker.take("k2")
+    worker.accept("tool.complete", call_id="k2", result=RESULT)
+    assert focus(core) == ["chat", "lab"], "it did not ask to restore the focus"
+
+
+def test_a_stack_of_three_unwinds_in_order(core: Core) -> None:
+    opened(core, "lab")
+    opened(core, "lab2")
+    assert focus(core) == ["chat", "lab", "lab2"]
+    core.did("instance.close", instance_id=core.instance("lab2").instance_id, force=True)
+    assert (focus(core), state(core, "lab")) == (["chat", "lab"], "foreground")
+    core.did("instance.close", instance_id=core.instance("lab").instance_id, force=True)
+    assert (focus(core), state(core, "chat")) == (["chat"], "foreground")
+
+
+def test_the_stack_survives_a_restart(core: Core) -> None:
+    opened(core, "lab")
+    opened(core, "lab2")
+    before = focus(core)
+    core.boot()
+    assert focus(core) == before
+    assert (state(core, "lab2"), state(core, "lab"), state(core, "chat")) == ("foreground", "suspended", "background")
+
+
+def test_home_keeps_what_was_above_in_the_stack(core: Core) -> None:
+    opened(core, "lab")
+    core.did("conversation.home", conversation_id="c1")
+    assert (focus(core), state(core, "chat"), state(core, "lab")) == (["lab", "chat"], "foreground", "background")
+    core.did("instance.front", instance_id=core.instance("lab").instance_id)
+    assert focus(core) == ["chat", "lab"]
+
+
+def test_a_front_that_is_on_top_already_changes_nothing(core: Core) -> None:
+    opened(core, "lab")
+    before = core.dump("action_results", "timers", "timer_due")
+    core.did("instance.front", instance_id=core.instance("lab").instance_id)
+    assert core.dump("action_results", "timers", "timer_due") == before
+
+
+# what apps may ask
+
+
+def test_an_app_takes_the_screen_only_while_a_call_of_it_is_open(core: Core) -> None:
+    core.call_accepted("lab.direct")
+    worker = core.start("lab")
+    worker.take("k1")
+    worker.accept("lifecycle.foreground")
+    assert focus(core) == ["chat", "lab"]
+    worker.accept("lifecycle.background")
+    assert focus(core) == ["chat"]
+    worker.accept("tool.complete", call_id="k1", result=RESULT)
+    before = core.dump()
+    assert worker.refused("lifecycle.foreground") == "lifecycle_denied"
+    assert core.dump() == before
+
+
+def test_no_app_takes_the_screen_from_a_focusing_operation(core: Core) -> None:
+    core.call_accepted("lab.direct", call_id="k1")
+    worker = core.start("lab")
+    worker.take("k1")
+    core.call_accepted("timer.start", {"duration_seconds": 60}, call_id="k2")
+    assert worker.refused("lifecycle.foreground") == "lifecycle_denied"
+    assert core.result("k2") is None
+
+
+def test_an_app_closes_when_nothing_of_it_is_open(core: Core) -> None:
+    worker = opened(core, "lab", "k1")
+    assert worker.refused("lifecycle.close") == "lifecycle_denied"
+    asked = worker.accept("ui.request", request={"kind": "notice", "title": "T", "message": "M"})
+    worker.accept("tool.complete", call_id="k1", result=RESULT)
+    assert worker.refused("lifecycle.close") == "lifecycle_denied"
+    worker.accept("ui.cancel", interaction_id=asked["interaction_id"])
+    worker.accept("lifecycle.close", reason="done")
+    assert (state(core, "lab"), focus(core)) == ("closed", ["chat"])
+    assert worker.stopped == "closed"
+    assert worker.refused("tool.progress", call_id="k1", progress=0.5) == "app_closed"
+
+
+def test_interact_neither_closes_nor_leaves_nor_comes(core: Core) -> None:
+    core.send("message.text", {"text": "hi"}, conversation="c1")
+    chat = core.start("chat")
+    for command in ("lifecycle.close", "lifecycle.background", "lifecycle.foreground"):
+        assert chat.refused(command) == "lifecycle_denied"
+    instance_id = core.instance("chat").instance_id
+    assert core.action("instance.close", instance_id=instance_id, force=True).code == "lifecycle_denied"
+    assert core.action("instance.back", instance_id=instance_id).code == "lifecycle_denied"
+
+
+# closing
+
+
+def test_a_close_settles_everything(core: Core) -> None:
+    worker = opened(core, "lab", "k1")
+    core.call_accepted("lab.poke", call_id="k2")
+    worker.accept("ui.request", request={"kind": "notice", "title": "T", "message": "M"}, parent_call_id="k1")
+    worker.accept("state.save", state={"board": 1})
+    worker.accept("surface.open", entry="surface/index.html", state={})
+    instance = core.instance("lab")
+    core.did("instance.close", instance_id=instance.instance_id, force=True)
+    for call_id in ("k1", "k2"):
+        result = core.result(call_id)
+        assert (result["status"], result["error"]["code"]) == ("cancelled", "app_closed")  # type: ignore[index]
+    assert core.questions() == []
+    assert core.row(SESSIONS, instance.session_id).state == "read_only"
+    assert core.row(SNAPSHOTS, instance.instance_id).read_only
+    assert core.dump()["inbox"] == []
+    deliveries = len(worker.deliveries())
+    core.call_accepted("lab.direct", call_id="k3")
+    assert len(worker.deliveries()) == deliveries, "nothing more is delivered to it"
+    assert core.instance("lab").instance_id != instance.instance_id
+
+
+def test_a_closed_instance_stays_closed(core: Core) -> None:
+    opened(core, "lab")
+    instance_id = core.instance("lab").instance_id
+    core.did("instance.close", instance_id=instance_id, force=True)
+    before = core.dump("action_results", "timers", "timer_due")
+    for name in ("instance.front", "instance.back", "instance.close"):
+        assert core.action(name, instance_id=instance_id).code == "app_closed"
+    assert core.dump("action_results", "timers", "timer_due") == before
+    assert core.action("instance.front", instance_id="i-none").code == "app_instance_not_found"
+
+
+def test_an_app_that_wants_to_be_asked_is_asked_once(core: Core) -> None:
+    worker = opened(core, "lab", "k1")
+    instance_id = core.instance("lab").instance_id
+    assert core.did("instance.close", instance_id=instance_id) == {"asked": True}
+    assert len(worker.deliveries("close.request")) == 1
+    assert state(core, "lab") == "foreground"
+    assert core.did("instance.close", instance_id=instance_id) == {"asked": False}, "the second time it is closed"
+    assert state(core, "lab") == "closed"
+
+
+# processes
+
+
+def test_an_open_surface_on_screen_keeps_its_process(core: Core) -> None:
+    worker = opened(core, "lab", "k1")
+    core.call_accepted("lab.front", call_id="k2")
+    worker.take("k2")
+    worker.accept("surface.open", entry="surface/index.html", state={"a": 1})
+    worker.accept("tool.complete", call_id="k2", result=RESULT)
+    core.advance(300)
+    assert worker.stopped is None
+    core.did("conversation.home", conversation_id="c1")
+    worker.accept("tool.complete", call_id="k1", result=RESULT)
+    core.advance(61)
+    assert worker.stopped == "idle"
+    worker.exit("stopped")
+    assert state(core, "lab") == "suspended"
+    core.did("instance.front", instance_id=core.instance("lab").instance_id)
+    again = core.start("lab")
+    (welcome,) = [m["body"] for m in again.messages if m["type"] == "worker.welcome"]
+    assert welcome["surfaces"][0]["state"] == {"a": 1}, "it comes back where it was"
+
+
+def test_chat_needs_no_process_to_be_on_screen(core: Core) -> None:
+    core.call_accepted("notice", {"title": "T", "message": "M"})
+    core.advance(1)
+    assert core.unstarted == [], "its worker is needed only once there is an answer"
+    core.did("interaction.answer", interaction_id=core.questions()[0]["interaction_id"], result={"acknowledged": True})
+    assert [w.app_scope for w in core.unstarted] == ["chat"]
+
+
+def test_an_interact_that_keeps_crashing_is_replaced() -> None:
+    core = Core(policy=Policy(restarts_max=0))
+    core.connect("a1")
+    core.send("message.text", {"text": "hi"}, conversation="c1")
+    core.call_accepted("confirm", {"title": "T", "prompt": "P"}, call_id="q")
+    first = core.instance("chat").instance_id
+    core.start("chat").exit("killed")
+    assert core.result("q")["error"]["code"] == "app_crashed"  # type: ignore[index]
+    row = core.query("snapshot")["conversations"][0]
+    assert row["chat_instance_id"] != first
+    assert row["focus"] == [row["chat_instance_id"]]
+    assert core.row(INSTANCES, row["chat_instance_id"]).state == "foreground"
+    core.call_accepted("confirm", {"title": "T", "prompt": "P"}, call_id="q2")
+
+
+def test_a_session_is_continued_by_a_new_instance(core: Core) -> None:
+    worker = opened(core, "lab", "k1")
+    session_id = core.instance("lab").session_id
+    assert core.action("session.continue", session_id=session_id).code == "conflict"
+    worker.accept("tool.complete", call_id="k1", result=RESULT)
+    worker.accept("lifecycle.close")
+    worker.exit("stopped")
+    made: Any = core.did("session.continue", session_id=session_id)
+    assert core.row(SESSIONS, made["session_id"]).continues == session_id
+    assert focus(core) == ["chat", "lab"]
+    assert state(core, "lab") == "starting"
+    core.start("lab")
+    assert state(core, "lab") == "foreground", "its code has run, so it is really there"
+    assert core.row(SESSIONS, session_id).state == "read_only"

@@ -1,0 +1,102 @@
+"""``core.invariants`` sees what it says it sees: rows put out of step by hand, one rule each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from lineup_supervisor.core import invariants
+from lineup_supervisor.core.schema import (
+    AGENTS,
+    CALLS,
+    CONVERSATIONS,
+    INBOX,
+    INSTANCES,
+    INTERACTIONS,
+    LIVE_INSTANCES,
+    META,
+    OPEN_CALLS,
+    OPERATIONS,
+    OUTBOX_ITEMS,
+    START_QUEUE,
+    TIMER_DUE,
+    TIMERS,
+    WANTED,
+    Mark,
+    TimerRow,
+)
+from lineup_supervisor.core.tables import CallState, InstanceState, OperationState
+from lineup_supervisor.core.txn import Txn
+
+from core.harness import CONFIRM, Core, rebuild
+
+
+def first(txn: Txn, table: Any) -> tuple[Any, Any]:
+    return next(iter(txn.scan(table)))
+
+
+def change(table: Any, **changes: Any) -> Any:
+    def put_out_of_step(txn: Txn) -> None:
+        key, row = first(txn, table)
+        txn.put(table, key, rebuild(row, **changes))
+
+    return put_out_of_step
+
+
+def drop(table: Any) -> Any:
+    return lambda txn: txn.delete(table, first(txn, table)[0])
+
+
+BREAKS = {
+    "count of open calls": (change(AGENTS, in_flight=7), "open calls and counts 7"),
+    "index of open calls": (drop(OPEN_CALLS), "listed as open"),
+    "rests in routing": (change(CALLS, status=CallState.ROUTING), "rests in routing"),
+    "result missing": (change(CALLS, status=CallState.COMPLETED), "with result None"),
+    "delivery missing": (drop(INBOX), "which is not there"),
+    "outbox gap": (drop(OUTBOX_ITEMS), "the outbox holds"),
+    "cursor": (change(AGENTS, acked_seq=99), "cursors"),
+    "dead in focus": (change(CONVERSATIONS, focus=("i-none",)), "does not live"),
+    "no ground": (change(CONVERSATIONS, focus=()), "stands on no Interact"),
+    "closed and listed": (change(INSTANCES, state=InstanceState.CLOSED), "listed as live"),
+    "live and not listed": (drop(LIVE_INSTANCES), "listed as live"),
+    "workers": (change(META, workers_live=9), "counted 9"),
+    "nobody starts it": (lambda txn: [txn.delete(WANTED, k) for k, _ in list(txn.scan(WANTED))], "is not wanted"),
+    "queue": (lambda txn: txn.put(START_QUEUE, (1, "i-x"), Mark()), "in the start queue and not wanted"),
+    "questions": (change(INTERACTIONS, status="cancelled"), "listed as open"),
+    "operation": (change(OPERATIONS, state=OperationState.COMPLETED), "operation"),
+    "timers": (lambda txn: txn.put(TIMER_DUE, ("x", "y"), TimerRow(clock="wall", due_ms=1)), "timers differ"),
+    "clock of a call": (
+        lambda txn: [txn.delete(TIMERS, k) for k, _ in list(txn.scan(TIMERS)) if k[2] == "call"]
+        and [txn.delete(TIMER_DUE, k) for k, _ in list(txn.scan(TIMER_DUE)) if k[0] == "call"],
+        "its clock stands",
+    ),
+}
+
+
+@pytest.fixture
+def busy() -> Core:
+    """One of everything: open calls, a question, an operation, a full outbox."""
+    core = Core()
+    core.connect("a1")
+    core.call_accepted("lab.direct", call_id="k1")
+    core.call_accepted("confirm", CONFIRM, call_id="k2")
+    core.call_accepted("timer.start", {"duration_seconds": 60}, call_id="k3")
+    core.call("nobody.knows", call_id="k4")
+    core.start("lab")
+    core.check()
+    return core
+
+
+@pytest.mark.parametrize("name", BREAKS)
+def test_each_rule_sees_its_fault(busy: Core, name: str) -> None:
+    put_out_of_step, words = BREAKS[name]
+    with busy.store.write() as txn:
+        put_out_of_step(txn)
+        faults = invariants.find_faults(txn)
+    assert any(words in fault for fault in faults), faults
+
+
+def test_an_empty_store_is_in_step() -> None:
+    core = Core()
+    with core.store.read() as txn:
+        assert invariants.find_faults(txn) == []
