@@ -27,10 +27,10 @@ SECURITY_HEADERS: tuple[tuple[bytes, bytes], ...] = (
 )
 
 _POWERFUL_FEATURES = (
-    "accelerometer=(), autoplay=(), bluetooth=(), camera=(), clipboard-read=(), clipboard-write=(), "
+    "accelerometer=(), autoplay=(), camera=(), clipboard-read=(), clipboard-write=(), "
     "display-capture=(), encrypted-media=(), fullscreen=(), gamepad=(), geolocation=(), gyroscope=(), hid=(), "
     "idle-detection=(), local-fonts=(), magnetometer=(), microphone=(), midi=(), payment=(), picture-in-picture=(), "
-    "publickey-credentials-get=(), screen-wake-lock=(), serial=(), storage-access=(), usb=(), web-share=(), "
+    "publickey-credentials-get=(), screen-wake-lock=(), serial=(), storage-access=(), usb=(), "
     "window-management=(), xr-spatial-tracking=()"
 )
 
@@ -41,7 +41,6 @@ SURFACE_HEADERS: tuple[tuple[bytes, bytes], ...] = (
     # The files of a load are asked for by a document of opaque origin, to which every server is another site.
     (b"cross-origin-resource-policy", b"cross-origin"),
     (b"cross-origin-opener-policy", b"same-origin"),
-    (b"origin-agent-cluster", b"?1"),
     (b"x-dns-prefetch-control", b"off"),
     (b"permissions-policy", _POWERFUL_FEATURES.encode()),
     (b"cache-control", b"no-store"),

@@ -114,6 +114,7 @@ class _Phase(Enum):
     STRANGER = "stranger"  # no token yet
     WAITING = "waiting"  # for its snapshot; deltas are held
     LIVE = "live"
+    ENDING = "ending"  # its close frame is on the way; nothing is sent any more
 
 
 @dataclass(eq=False)
@@ -167,6 +168,7 @@ class WorkspaceLinks:
         self._tabs.add(tab)
         started = time.monotonic()
         try:
+            tab.socket.limit_message(AUTH_FRAME_BYTES_MAX)
             await receive()  # websocket.connect
             await send({"type": "websocket.accept"})
             await self._serve(tab, receive)
@@ -180,7 +182,6 @@ class WorkspaceLinks:
             _log.info("%s has ended after %.1f s", tab.name, time.monotonic() - started)
 
     async def _serve(self, tab: _Tab, receive: Receive) -> None:
-        tab.socket.limit_message(AUTH_FRAME_BYTES_MAX)
         self._write(tab, _encode({"t": "challenge", "nonce": tab.nonce}))
         late = (AUTH_LATE, f"no token within {self._limits.auth_s_max:g} s")
         tab.auth_timer = asyncio.get_running_loop().call_later(self._limits.auth_s_max, tab.socket.close_with, *late)
@@ -309,7 +310,7 @@ class WorkspaceLinks:
         answer.add_done_callback(lambda done: self._snapshot_came(tab, done))
 
     def _snapshot_came(self, tab: _Tab, answer: Answer) -> None:
-        if answer.cancelled() or tab not in self._tabs:
+        if answer.cancelled() or tab not in self._tabs or tab.phase is not _Phase.WAITING:
             return
         try:
             result = answer.result()
@@ -328,8 +329,14 @@ class WorkspaceLinks:
                 self._write(tab, data)
 
     def _without_snapshot(self, tab: _Tab, why: str) -> None:
-        _log.warning("%s gets no snapshot: %s", tab.name, why)
-        tab.socket.close_with(TRY_AGAIN_LATER, "there is no snapshot just now; reconnect")
+        self._end(tab, "there is no snapshot just now; reconnect", why)
+
+    def _end(self, tab: _Tab, reason: str, why: str) -> None:
+        """The page comes back by itself and starts from a snapshot."""
+        if tab.phase is not _Phase.ENDING:
+            _log.warning("%s is let go: %s", tab.name, why)
+            tab.phase, tab.held = _Phase.ENDING, []
+            tab.socket.close_with(TRY_AGAIN_LATER, reason)
 
     def delta(self, body: dict[str, Any]) -> None:
         """``host.delta``: encoded once, for every page."""
@@ -352,7 +359,6 @@ class WorkspaceLinks:
         tab.held.append((revision, data))
         tab.held_bytes += len(data)
         if tab.held_bytes > self._limits.held_bytes_max:
-            tab.held = []
             self._without_snapshot(tab, "too much happened meanwhile")
 
     def _start_anew(self, tab: _Tab) -> None:
@@ -375,9 +381,10 @@ class WorkspaceLinks:
             tab.socket.close_with(code, reason)
 
     def _write(self, tab: _Tab, data: bytes) -> None:
+        if tab.phase is _Phase.ENDING:
+            return
         if tab.socket.buffered_bytes > self._limits.unread_bytes_max:
-            _log.warning("%s does not read; disconnected", tab.name)
-            tab.socket.close_with(TRY_AGAIN_LATER, "this page reads too slowly; reconnect")
+            self._end(tab, "this page reads too slowly; reconnect", "it does not read")
             return
         tab.socket.write_texts([data])
 

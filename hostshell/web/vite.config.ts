@@ -2,8 +2,6 @@ import react from "@vitejs/plugin-react";
 import { defineConfig } from "vitest/config";
 
 // The workspace's pages; hostshell serves them from lineup_hostshell/static.
-// `npm run dev` goes with a Runtime of its own: LINEUP_URL=http://127.0.0.1:PORT npm run dev
-const RUNTIME = process.env.LINEUP_URL ?? "http://127.0.0.1:8787";
 
 export default defineConfig({
   plugins: [react()],
@@ -27,10 +25,6 @@ export default defineConfig({
         },
       },
     },
-  },
-  server: {
-    host: "127.0.0.1",
-    proxy: { "/workspace": { target: RUNTIME, ws: true }, "/api": RUNTIME, "/artifacts": RUNTIME },
   },
   test: {
     environment: "happy-dom",

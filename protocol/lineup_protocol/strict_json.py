@@ -55,7 +55,7 @@ def canonical_json(value: object) -> bytes:
     Two values that this protocol counts as equal (``1`` and ``1.0``) have the same bytes.
 
     Raises:
-        LineUpError: ``message_invalid`` for anything that is no JSON value.
+        LineUpError: ``message_invalid`` with the place for anything that is no JSON value.
     """
     try:
         text = _CANONICAL.encode(value)
@@ -63,6 +63,7 @@ def canonical_json(value: object) -> bytes:
             text = _CANONICAL.encode(whole_floats_as_integers(value))
         return text.encode()
     except (TypeError, ValueError, RecursionError) as error:
+        copy_json(value)  # it names the place, where it refuses the same
         raise _invalid("/", f"is no JSON value: {error}") from None
 
 

@@ -36,6 +36,7 @@ from lineup_supervisor.core.schema import META
 from lineup_supervisor.core.step import step
 from lineup_supervisor.core.timers import next_due
 from lineup_supervisor.crash_points import crash_point
+from lineup_supervisor.edges.blobs import BlobFolder
 from lineup_supervisor.edges.bundles import own_bundles
 from lineup_supervisor.edges.cgroup import Cgroups
 from lineup_supervisor.edges.clock import SystemClock
@@ -93,6 +94,7 @@ class Daemon:
         self.port = config.web_port if options.port is None else options.port
         self.services: list[Service] = []
         self.logs = LogDirectory(home.logs)
+        self.blobs = BlobFolder(home.artifacts)
         self.isolation: Isolation
         self.worker_link: WorkerLink | None = None
         self._numbers = itertools.count(1)
@@ -151,6 +153,7 @@ class Daemon:
         remove_leftovers(self.home)
         ensure_agent_token(self.home)
         bundles = await self.in_thread(own_bundles, self.home.apps)
+        await self.in_thread(self._catch_up_blobs)
         self.isolation = find_isolation(self.home, self.config, self.log)
         settings = HostSettings(
             run_dir=self.home.run,
@@ -360,13 +363,22 @@ class Daemon:
 
     def _save_blob(self, effect: fx.SaveBlob) -> None:
         crash_point("before-save-blob")
-        path = self.home.artifacts / effect.name
         try:
-            if not path.exists():
-                write_private(path, effect.content)
+            self.blobs.save(effect.name, effect.content)
         except OSError as error:
             self.log.error("artifact cannot be kept", name=effect.name, error=str(error))
         crash_point("after-save-blob")
+
+    def _catch_up_blobs(self) -> None:
+        """Exports that the last run committed and could not carry out any more."""
+        try:
+            with self.store.read() as txn:
+                written = self.blobs.catch_up(txn)
+        except OSError as error:
+            self.log.error("artifacts cannot be kept", error=str(error))
+            return
+        if written:
+            self.log.info("artifacts written again", count=written)
 
     # time
 

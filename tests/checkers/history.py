@@ -76,6 +76,7 @@ class History:
     status: dict[str, Any] = field(default_factory=dict)
     processes: list[str] = field(default_factory=list)
     unrest: str = ""
+    stale: list[str] = field(default_factory=list)  # what a worker believed in a quiet moment against what Hosts knew
     settled: bool = False
 
 

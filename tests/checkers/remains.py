@@ -8,6 +8,8 @@ from checkers.history import Fault, History
 
 
 def check_rest(history: History) -> Iterator[Fault]:
+    for words in history.stale:
+        yield Fault("projection", words)
     if history.unrest:
         yield Fault("rest", history.unrest)
     if not history.settled:

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from core.harness import Body, Core
 from lineup_protocol.manifest import parse_manifest
+from lineup_supervisor.core import effects as fx
+from lineup_supervisor.core import events as ev
 from lineup_supervisor.core.policy import Policy
-from lineup_supervisor.core.schema import CONVERSATIONS, OPERATIONS, SESSION_ENTRIES, SESSIONS, TIMELINE
+from lineup_supervisor.core.schema import CONVERSATIONS, INSTANCES, OPERATIONS, SESSION_ENTRIES, SESSIONS, TIMELINE
+from lineup_supervisor.core.step import step
 
 POMODORO = Path(__file__).parents[2] / "workers" / "lineup_workers" / "pomodoro"
 MINUTE_MS = 60_000
 HOUR_S = 3600
 
+# What the answer to a resend may add to: the receipts of the link.
+OF_A_RECEIPT = ("agents", "receipts", "receipt_ring")
 # What a refused start may add to, by the contract: its own record and rejection, and the receipts of the link.
 OF_A_REFUSAL = ("calls", "calls_by_id", "calls_by_time", "outbox", "agents", "receipts", "receipt_ring")
 
@@ -23,16 +29,33 @@ def manifest() -> Body:
     return parse_manifest(json.loads((POMODORO / "miniapp.json").read_text()), trusted=True).as_dict()
 
 
+class PowerCut(Exception):
+    """Ends a transaction that was not committed."""
+
+
 class Focus(Core):
     """A core with the Pomodoro bundle and one connected agent."""
 
     def __init__(self, *, policy: Policy | None = None) -> None:
+        self.events: list[ev.AnyEvent] = []
         super().__init__(policy=policy, manifests=(manifest(),))
         self.connect("a1")
 
+    def do(self, event: ev.AnyEvent, *, lose_effects: bool = False) -> list[fx.AnyEffect]:
+        self.events.append(event)
+        return super().do(event, lose_effects=lose_effects)
+
+    def do_without_commit(self, event: ev.AnyEvent) -> None:
+        """The supervisor dies before the commit."""
+        with suppress(PowerCut), self.store.write() as txn:
+            step(txn, event, self.now)
+            raise PowerCut
+
     def begin(self, seconds: int = 1500, *, call_id: str = "k1", conversation: str = "c1", **more: Any) -> Any:
         """Start a session that must be accepted; its operation row."""
-        self.call_accepted("pomodoro.start", {"duration_seconds": seconds} | more, call_id=call_id, conversation=conversation)
+        self.call_accepted(
+            "pomodoro.start", {"duration_seconds": seconds} | more, call_id=call_id, conversation=conversation
+        )
         return self.operation(conversation)
 
     def interrupt(self, call_id: str = "k-stop", *, conversation: str = "c1", link: str = "a1") -> Body:
@@ -51,6 +74,10 @@ class Focus(Core):
     def operations(self, conversation: str = "c1") -> list[Any]:
         return [row for _, row in self.scan(OPERATIONS) if row.conversation_id == conversation]
 
+    def row_of(self, operation: Any) -> Any:
+        """The row of an operation as it is now."""
+        return self.row(OPERATIONS, operation.operation_id)
+
     def outcome(self, call_id: str = "k1") -> tuple[str, str | None]:
         """``(state, interruption_reason)`` of a start's one result."""
         payload = self.result(call_id)
@@ -64,8 +91,6 @@ class Focus(Core):
 
     def stack(self, conversation: str = "c1") -> list[str]:
         """The app_scopes of the focus stack, bottom to top."""
-        from lineup_supervisor.core.schema import INSTANCES
-
         return [self.row(INSTANCES, i).app_scope for i in self.row(CONVERSATIONS, conversation).focus]
 
     def session(self, conversation: str = "c1") -> Any:

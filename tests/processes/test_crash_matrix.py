@@ -56,9 +56,13 @@ def shared_bench(made: Runtime) -> Bench:
 
 @pytest.fixture
 async def bench(shared_bench: Bench) -> AsyncIterator[Bench]:
-    """Up and connected at the beginning; the agent's tasks belong to one test's loop, so its link ends with it."""
+    """Up at the beginning; the agent's tasks belong to one test's loop, so its link ends with it."""
     if not shared_bench.runtime.is_up:
         await shared_bench.restart()
+    if not shared_bench.agent.results:
+        await shared_bench.agent.connect()
+        await shared_bench.day().consent()
+        await shared_bench.agent.cut()
     yield shared_bench
     await shared_bench.agent.cut()
 

@@ -423,8 +423,28 @@ class World:
             return bool(process.todo)
         return True
 
+    def _compare_beliefs(self) -> None:
+        """Nothing is under way: what each worker believes of its instance is what Hosts know."""
+        for process in self.processes.values():
+            session = process.session
+            row = self.person.instances.get(process.instance_id)
+            if process.state != "running" or session.phase != "open" or process.kill_at_ms is not None or row is None:
+                continue
+            believed, known = session.projection.context.state, row["state"]
+            if known not in (believed, "closed"):
+                self.history.stale.append(f"{process.key} believes to be {believed} and is {known}")
+            for operation_id, operation in session.projection.operations.items():
+                shown = self.person.operations.get(operation_id)
+                if shown is not None and shown["state"] != operation.state:
+                    self.history.stale.append(f"{process.key} believes {operation_id} {operation.state}: {shown['state']}")
+            for surface_id, surface in session.projection.surfaces.items():
+                page = self.person.surfaces.get(surface_id)
+                if page is not None and page["status"] == "open" and page["revision"] != surface.revision:
+                    self.history.stale.append(f"{process.key} has {surface_id} at {surface.revision}, not {page['revision']}")
+
     def _advance(self) -> bool:
         """Go on to the next timer; False if none is armed."""
+        self._compare_beliefs()
         wall, steady = self.due
         waits = [at - clock for at, clock in ((wall, self.wall_ms), (steady, self.steady_ms)) if at is not None]
         waits += [p.kill_at_ms - self.steady_ms for p in self.processes.values() if p.kill_at_ms is not None]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lineup_hostshell.surface_server import LOADS_PER_TAB_MAX, with_bridge
+from lineup_hostshell.surface_server import LOADS_PER_TAB_MAX, disarmed, with_bridge
 from lineup_protocol.errors import LineUpError
 
 
@@ -25,13 +25,41 @@ async def test_a_load_brings_all_that_a_frame_needs(workspace: Any, fetch: Any, 
     bridge = f'<script src="/s/{load["load_id"]}/lineup-bridge.js"></script>'
     assert body.decode().startswith(f"<!doctype html>\n<html lang='en'>\n<head>{bridge}\n<meta")
     for name, media_type, content in [
-        ("main.js", "text/javascript; charset=utf-8", b"main"),
         ("style.css?v=2", "text/css; charset=utf-8", b"style"),
         ("parts/a%20b%20%C3%A9.png", "image/png", b"png"),
     ]:
         status, headers, body = await fetch(f"{base}/{name}", port=workspace.surface_port)
         assert (status, headers["content-type"], body) == (200, media_type, content)
         assert headers["cross-origin-resource-policy"] == "cross-origin"
+
+
+async def test_every_script_of_a_load_begins_by_giving_up_webrtc(workspace: Any, fetch: Any, bundle: Path) -> None:
+    """Else a page could talk to the network: no policy covers that interface."""
+    page = await workspace.enter()
+    load = (await page.ask("surface.load", surface_id="f-1"))["detail"]
+    for name in ("surface/main.js", "lineup-bridge.js"):
+        _, headers, body = await fetch(f"/s/{load['load_id']}/{name}", port=workspace.surface_port)
+        assert headers["content-type"] == "text/javascript; charset=utf-8"
+        assert body.startswith(b"for(const n of[")
+        assert b"delete globalThis[n];" in body
+    assert body.endswith(b"})()")
+
+
+@pytest.mark.parametrize(
+    ("script", "before"),
+    [
+        ("main()", ""),
+        ("'use strict';main()", "'use strict';"),
+        ('/* a */ // b\n /* c\n */"use strict" ;\nmain()', '/* a */ // b\n /* c\n */"use strict" ;'),
+        ('/* "use strict"; */main()', ""),
+        ("'use strict'+1;main()", ""),
+        ("/* never closed 'use strict';", ""),
+    ],
+)
+def test_a_scripts_strictness_stays_as_it_is(script: str, before: str) -> None:
+    made = disarmed(script.encode()).decode()
+    assert made.startswith(before + "for(const n of[")
+    assert made.replace(disarmed(b"").decode(), "") == script
 
 
 async def test_a_load_ends_with_unload(workspace: Any, fetch: Any, bundle: Path) -> None:
@@ -129,5 +157,7 @@ def test_the_bridge_is_the_first_script_of_any_document(document: str, expected:
 
 
 def test_a_hostile_document_does_not_take_long() -> None:
+    disarmed(b"/* */" * 200_000 + b"main()")
+    disarmed(b"/*" * 200_000)
     with_bridge(b"<!--" * 500_000, "b.js")
     with_bridge(b"<!-- -->" * 200_000 + b"<html", "b.js")

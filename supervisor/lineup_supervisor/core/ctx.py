@@ -12,7 +12,8 @@ import msgspec
 from lineup_supervisor.core import effects as fx
 from lineup_supervisor.core.events import Event, Now
 from lineup_supervisor.core.policy import Policy
-from lineup_supervisor.core.schema import META, Meta
+from lineup_supervisor.core.schema import META, WORKERS, Meta
+from lineup_supervisor.core.tables import WorkerState
 from lineup_supervisor.core.txn import Key, Table, Txn
 
 R = TypeVar("R", bound=msgspec.Struct)
@@ -104,6 +105,12 @@ class Ctx:
 
     def send_worker(self, instance_id: str, incarnation: int, message: dict[str, Any]) -> None:
         self._gather(instance_id, incarnation).append(message)
+
+    def tell_worker(self, instance_id: str, type_: str, body: dict[str, Any]) -> None:
+        """Tell the instance's worker what has changed. One that was not welcomed yet will read it in its welcome."""
+        worker = self.txn.get(WORKERS, (instance_id,))
+        if worker is not None and worker.welcomed and worker.state != WorkerState.STOPPING:
+            self.send_worker(instance_id, worker.incarnation, {"type": type_, "body": body})
 
     def _gather(self, target: str, incarnation: int | None) -> list[dict[str, Any]]:
         frames = self._gathered.get((target, incarnation))

@@ -1,6 +1,7 @@
 """Everything the core can ask of the edges: plain values, carried out in order, only after the commit.
 
-Whatever an effect starts ends in exactly one event (``StartWorker`` → ``WorkerExited``). A lost effect is harmless:
+Whatever an effect starts ends in exactly one event (``StartWorker`` → ``WorkerExited``,
+``ArchiveAudit`` → ``AuditArchived``). A lost effect is harmless:
 what must be sent is derived again from durable rows at the next connection, start or wake.
 """
 
@@ -94,6 +95,15 @@ class SaveBlob(Effect, frozen=True, kw_only=True):
     content: bytes
 
 
+class ArchiveAudit(Effect, frozen=True, kw_only=True):
+    """Write the audit's rows after ``after_seq`` up to ``up_to_seq`` into a file of the archive. Ends in one
+    ``AuditArchived``; only then are they deleted. Asked again until it has happened.
+    """
+
+    after_seq: int
+    up_to_seq: int
+
+
 class Halt(Effect, frozen=True, kw_only=True):
     """Everything is settled; the daemon may end."""
 
@@ -110,5 +120,6 @@ AnyEffect = (
     | HostWatched
     | HostDelta
     | SaveBlob
+    | ArchiveAudit
     | Halt
 )

@@ -137,6 +137,17 @@ class HostWatch(Event, frozen=True, kw_only=True):
     call_id: str
 
 
+class AuditArchived(Event, frozen=True, kw_only=True):
+    """The one completion of ``ArchiveAudit``: the rows up to ``up_to_seq``, whose last has ``hash``, are in a file and
+    on the disk. With ``error`` they are not, for this reason.
+    """
+
+    after_seq: int
+    up_to_seq: int
+    hash: str = ""
+    error: str = ""
+
+
 class ReclaimWorkers(Event, frozen=True, kw_only=True):
     """The memory budget is exceeded: let go of up to ``count`` workers, least recently used first."""
 
@@ -156,5 +167,6 @@ AnyEvent = (
     | HostQuery
     | HostAction
     | HostWatch
+    | AuditArchived
     | ReclaimWorkers
 )

@@ -13,7 +13,7 @@ import msgspec
 
 from lineup_protocol import limits
 from lineup_protocol.errors import LineUpError
-from lineup_supervisor.core import closing
+from lineup_supervisor.core import closing, retention
 from lineup_supervisor.core.audit import audit
 from lineup_supervisor.core.ctx import Ctx
 from lineup_supervisor.core.schema import (
@@ -21,13 +21,12 @@ from lineup_supervisor.core.schema import (
     CONVERSATIONS,
     INSTANCES,
     LIVE_INSTANCES,
-    WORKERS,
     App,
     Conversation,
     Instance,
     Mark,
 )
-from lineup_supervisor.core.tables import INSTANCE, InstanceEvent, InstanceState, WorkerState
+from lineup_supervisor.core.tables import INSTANCE, InstanceEvent, InstanceState
 
 replace = msgspec.structs.replace
 CHAT_SCOPE = "chat"
@@ -167,6 +166,7 @@ def close(ctx: Ctx, instance_id: str, code: str, reason: str, detail: dict[str, 
     )
     ctx.put(INSTANCES, (instance_id,), closed)
     ctx.delete(LIVE_INSTANCES, (instance.conversation_id, instance.app_scope, instance_id))
+    retention.retire(ctx, retention.INSTANCE, instance_id)
     audit(ctx, "instance.closed", instance_id, instance.conversation_id, code=code, reason=reason or None)
     _remove_from_focus(ctx, ctx.need(CONVERSATIONS, (instance.conversation_id,)), instance_id)
     ctx.touch(instance_id)
@@ -240,7 +240,5 @@ def _shift(ctx: Ctx, instance: Instance, event: InstanceEvent) -> None:
         replace(ctx.need(INSTANCES, (instance.instance_id,)), state=state, last_used_ms=ctx.now.steady_ms),
     )
     audit(ctx, "instance.state", instance.instance_id, instance.conversation_id, before=instance.state, state=state)
-    worker = ctx.get(WORKERS, (instance.instance_id,))
-    if worker is not None and worker.state == WorkerState.READY and state != InstanceState.CLOSED:
-        message: dict[str, Any] = {"type": "context.changed", "body": {"state": str(state)}}
-        ctx.send_worker(instance.instance_id, worker.incarnation, message)
+    if state != InstanceState.CLOSED:
+        ctx.tell_worker(instance.instance_id, "context.changed", {"state": str(state)})

@@ -14,7 +14,7 @@ import msgspec
 from lineup_protocol import limits
 from lineup_protocol.errors import LineUpError
 from lineup_protocol.times import from_rfc3339, to_rfc3339
-from lineup_supervisor.core import calls, capabilities, inbox, timeline, timers
+from lineup_supervisor.core import calls, capabilities, inbox, retention, timeline, timers
 from lineup_supervisor.core.audit import audit, digest
 from lineup_supervisor.core.ctx import Ctx
 from lineup_supervisor.core.interaction_rules import check_request, check_result
@@ -26,14 +26,13 @@ from lineup_supervisor.core.schema import (
     OPEN_INTERACTIONS,
     OPEN_SURFACES,
     REQUESTS,
-    WORKERS,
     Call,
     Instance,
     Interaction,
     Mark,
     Request,
 )
-from lineup_supervisor.core.tables import CALL, INTERACTION, InteractionEvent, InteractionState, WorkerState
+from lineup_supervisor.core.tables import CALL, INTERACTION, InteractionEvent, InteractionState
 
 replace = msgspec.structs.replace
 _MARK = Mark()
@@ -91,7 +90,9 @@ def ask(
         source=source,
         request=digest(request),
     )
-    timeline.interaction_asked(ctx, interaction)
+    if entry := timeline.interaction_asked(ctx, interaction):
+        interaction = replace(interaction, entry=entry)
+        ctx.put(INTERACTIONS, (interaction.interaction_id,), interaction)
     return interaction
 
 
@@ -295,6 +296,8 @@ def _move(ctx: Ctx, interaction: Interaction, event: InteractionEvent, **changes
     ctx.cause = interaction.cause
     interaction = replace(interaction, status=status, updated_ms=ctx.now.wall_ms, **changes)
     ctx.put(INTERACTIONS, (interaction.interaction_id,), interaction)
+    if INTERACTION.is_final(status):
+        retention.retire(ctx, retention.INTERACTION, interaction.interaction_id)
     audit(
         ctx,
         f"interaction.{status}",
@@ -331,9 +334,8 @@ def _close(
         return
     if tell_owner:
         _tell_owner(ctx, interaction)
-    elif (worker := ctx.get(WORKERS, (interaction.instance_id,))) is not None and worker.state == WorkerState.READY:
-        message = {"type": "interaction.changed", "body": {"interaction": public(interaction)}}
-        ctx.send_worker(interaction.instance_id, worker.incarnation, message)
+    else:
+        ctx.tell_worker(interaction.instance_id, "interaction.changed", {"interaction": public(interaction)})
 
 
 def public(interaction: Interaction) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 from lineup_supervisor.core.ctx import META_KEY
 from lineup_supervisor.core.outbox import OPERATOR
@@ -45,7 +46,7 @@ from lineup_supervisor.core.tables import (
     SurfaceState,
     WorkerState,
 )
-from lineup_supervisor.core.txn import Txn
+from lineup_supervisor.core.txn import Table, Txn
 
 
 def find_faults(txn: Txn) -> list[str]:
@@ -96,7 +97,8 @@ def _instances(txn: Txn) -> Iterator[str]:
         if live == (instance.state == InstanceState.CLOSED):
             yield f"instance {key[0]} is {instance.state} and {'' if live else 'not '}listed as live"
         if instance.state == InstanceState.CLOSED:
-            for table in (INBOX, OPEN_CALLS, OPEN_INTERACTIONS, OPEN_SURFACES, WANTED):
+            of_the_living: tuple[Table[Any], ...] = (INBOX, OPEN_CALLS, OPEN_INTERACTIONS, OPEN_SURFACES, WANTED)
+            for table in of_the_living:
                 if any(True for _ in txn.scan(table, key)):
                     yield f"instance {key[0]} is closed and has rows in {table.name}"
     for conversation_key, conversation in txn.scan(CONVERSATIONS):
@@ -153,7 +155,8 @@ def _interactions(txn: Txn) -> Iterator[str]:
         clock = txn.get(TIMER_DUE, ("call", *call_key)) is not None
         ticks = not CALL.is_final(call.status) and call.timeout_ms is not None and call.questions == 0
         if clock != ticks:
-            yield f"call {call_key} is {call.status}, questions {call.questions}, and its clock {'runs' if clock else 'stands'}"
+            does = "runs" if clock else "stands"
+            yield f"call {call_key} is {call.status}, questions {call.questions}, and its clock {does}"
 
 
 def _operations(txn: Txn) -> Iterator[str]:

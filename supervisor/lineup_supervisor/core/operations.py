@@ -30,7 +30,6 @@ from lineup_supervisor.core.schema import (
     LAST_OPERATION,
     OPERATIONS,
     OPERATIONS_OF,
-    WORKERS,
     Call,
     Instance,
     Mark,
@@ -40,10 +39,8 @@ from lineup_supervisor.core.schema import (
 from lineup_supervisor.core.tables import (
     OPERATION,
     CallEvent,
-    InstanceState,
     OperationEvent,
     OperationState,
-    WorkerState,
 )
 
 replace = msgspec.structs.replace
@@ -195,7 +192,7 @@ def decide(ctx: Ctx, operation: Operation, event: OperationEvent, reason: str | 
         "result",
         str(state),
     )
-    tell_worker(ctx, operation)
+    ctx.tell_worker(operation.instance_id, "operation.changed", {"operation": public(operation)})
     call = ctx.need(CALLS, (operation.source_agent_id, operation.source_call_id))
     calls.settle(ctx, call, CallEvent.SUBMIT, result=result_of(operation))
     ctx.cause = before
@@ -269,17 +266,3 @@ def public(operation: Operation) -> dict[str, Any]:
     if operation.late_ms:
         body["late_ms"] = operation.late_ms
     return body
-
-
-def tell_worker(ctx: Ctx, operation: Operation) -> None:
-    worker = ctx.get(WORKERS, (operation.instance_id,))
-    instance = ctx.get(INSTANCES, (operation.instance_id,))
-    if (
-        worker is None
-        or worker.state != WorkerState.READY
-        or instance is None
-        or instance.state == InstanceState.CLOSED
-    ):
-        return
-    message = {"type": "operation.changed", "body": {"operation": public(operation)}}
-    ctx.send_worker(operation.instance_id, worker.incarnation, message)

@@ -14,12 +14,15 @@ import msgspec
 from lineup_protocol import limits
 from lineup_protocol.errors import LineUpError
 from lineup_protocol.times import to_rfc3339
+from lineup_supervisor.core import retention
 from lineup_supervisor.core.ctx import Ctx
 from lineup_supervisor.core.schema import AGENTS, OUTBOX_ITEMS, Agent, OutboxItem
 from lineup_supervisor.core.tables import OUTBOX, OutboxEvent, OutboxState
 from lineup_supervisor.core.txn import Key
 
 OPERATOR = "cli"  # the operator reads records instead of an outbox; its items are numbered but not kept
+
+RESULT = "lineup.v1.tool.result"
 
 replace = msgspec.structs.replace
 
@@ -34,6 +37,7 @@ def append(ctx: Ctx, agent_id: str, type_: str, conversation_id: str, payload: d
     seq = agent.next_seq
     if agent_id == OPERATOR:
         ctx.put(AGENTS, (agent_id,), replace(agent, next_seq=seq + 1, acked_seq=seq, sent_seq=seq, max_sent_seq=seq))
+        _taken_over(ctx, agent_id, type_, payload)
         return seq
     item = OutboxItem(
         type=type_,
@@ -84,18 +88,25 @@ def acknowledge(ctx: Ctx, agent_id: str, seq: int) -> None:
         raise LineUpError("message_invalid", "/payload/seq: must not be negative", detail={"path": "/payload/seq"})
     if OUTBOX.next(state_of(agent, seq), OutboxEvent.ACKNOWLEDGE) == state_of(agent, seq):
         return
-    taken: list[Key] = []
+    taken: list[tuple[Key, OutboxItem]] = []
     sent_bytes = agent.sent_bytes
     for key, item in ctx.txn.scan(OUTBOX_ITEMS, (agent_id,)):
         if int(key[1]) > seq:
             break
-        taken.append(key)
+        taken.append((key, item))
         sent_bytes -= item.bytes if int(key[1]) <= agent.sent_seq else 0
-    for key in taken:
+    for key, item in taken:
         ctx.delete(OUTBOX_ITEMS, key)
+        _taken_over(ctx, agent_id, item.type, item.payload)
     sent_seq = max(seq, agent.sent_seq)
     ctx.put(AGENTS, (agent_id,), replace(agent, acked_seq=seq, sent_seq=sent_seq, sent_bytes=max(0, sent_bytes)))
     flush(ctx, agent_id)
+
+
+def _taken_over(ctx: Ctx, agent_id: str, type_: str, payload: dict[str, Any]) -> None:
+    """Only now is a call over: until its agent has the result, a resend must find the record."""
+    if type_ == RESULT:
+        retention.retire(ctx, retention.CALL, agent_id, payload["call_id"])
 
 
 def flush(ctx: Ctx, agent_id: str) -> None:

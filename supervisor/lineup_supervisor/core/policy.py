@@ -56,6 +56,37 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     actions_kept_ms: int = 86_400_000
     """how long the answer to a host action is remembered for its resend"""
 
+    calls_kept_ms: int = 30 * 86_400_000
+    """records of calls whose result their agent has taken over; whoever asks again does so within a month"""
+
+    calls_kept_max: int = 200_000
+    """of them at once; about 300 MB. Then the oldest go, however young they are"""
+
+    interactions_kept_ms: int = 0
+    """settled questions; 0 keeps them for ever: what a person was asked and said is their history"""
+
+    interactions_kept_max: int = 100_000
+    """of them at once; a person does not answer so many, a runaway agent asks them in a day"""
+
+    sessions_kept_ms: int = 0
+    """closed instances with their app session, its timeline entries and the saved state; 0 keeps them for ever"""
+
+    sessions_kept_max: int = 20_000
+    """of them at once; each may hold a snapshot of up to 1 MiB"""
+
+    surfaces_kept_ms: int = 86_400_000
+    """records of closed surfaces, whose state is gone already; after a day nobody speaks of one any more"""
+
+    surfaces_kept_max: int = 10_000
+    """of them at once"""
+
+    timeline_entries_max: int = 0
+    """entries of one conversation, oldest first out; 0 keeps them all: a person's texts are theirs"""
+
+    audit_rows_max: int = 400_000
+    """rows of the audit in the store, about 100,000 calls; older ones move into files, and the chain goes on from
+    there"""
+
     limits_max: tuple[tuple[str, float], ...] = ()
     """the most that any MiniApp gets of what its manifest names in ``limits``, by those names"""
 

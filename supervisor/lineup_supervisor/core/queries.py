@@ -227,7 +227,11 @@ def _audit_page(txn: Txn, ctx: Ctx, args: dict[str, Any]) -> dict[str, Any]:
         rows.append(audit.public(row))
         if len(rows) >= limit:
             break
-    return {"rows": rows, "head": {"seq": ctx.meta.audit_seq, "hash": ctx.meta.audit_hash or audit.NO_HASH}}
+    return {
+        "rows": rows,
+        "head": {"seq": ctx.meta.audit_seq, "hash": ctx.meta.audit_hash or audit.NO_HASH},
+        "anchor": {"seq": ctx.meta.audit_anchor_seq, "hash": ctx.meta.audit_anchor_hash or audit.NO_HASH},
+    }
 
 
 def _snapshot(txn: Txn, ctx: Ctx, args: dict[str, Any]) -> dict[str, Any]:

@@ -47,6 +47,14 @@ class Meta(Row, frozen=True, kw_only=True):
     boots: int = 0
     conversations: int = 0
     operations_pending: int = 0
+    sweep_due_ms: int = 0  # steady: when retention looks again; 0 if nothing will ever grow too old
+    calls_over: int = 0  # rows of ``RETIRED``, by kind
+    interactions_over: int = 0
+    instances_over: int = 0
+    surfaces_over: int = 0
+    audit_anchor_seq: int = 0  # the last row that was archived and deleted: where the chain in the store begins
+    audit_anchor_hash: str = ""
+    audit_archived_seq: int = 0  # up to here rows are in an archive file for certain and may be deleted
     policy: Policy = Policy()
 
 
@@ -269,6 +277,7 @@ class Interaction(Row, frozen=True, kw_only=True):
     reason: str = ""
     key: str = ""
     session_id: str = ""
+    entry: int = 0  # its place in the timeline, 0 if it has none
     purpose: dict[str, Any] | None = None  # runtime_policy: what the answer decides
 
 
@@ -285,6 +294,7 @@ class Session(Row, frozen=True, kw_only=True):
     ended_ms: int | None = None
     continues: str = ""
     outcome: str = ""
+    entry: int = 0  # its place in the timeline
 
 
 class Operation(Row, frozen=True, kw_only=True):
@@ -518,6 +528,7 @@ AUDIT = Table("audit", AuditRow)
 AUDIT_BY_SUBJECT = Table("audit_by_subject", Mark)  # (subject, seq)
 ACTION_RESULTS = Table("action_results", ActionResult)
 REQUESTS = Table("requests", Request)
+RETIRED = Table("retired", Mark)  # (kind, steady_ms, *ref): over since then, and nothing open needs it any more
 
 TABLES: tuple[Table[Any], ...] = tuple(value for value in list(globals().values()) if isinstance(value, Table))
 SCHEMA_VERSION = 1

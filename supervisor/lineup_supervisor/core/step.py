@@ -20,6 +20,7 @@ from lineup_supervisor.core import (
     inventory,
     operations,
     queries,
+    retention,
     timers,
     views,
     worker_link,
@@ -56,6 +57,7 @@ def _finish(ctx: Ctx) -> None:
         ctx.emit(fx.HostDelta(revision=ctx.meta.projection_revision, changes=(*changes, *ctx.extra_changes)))
     if isinstance(ctx.event, ev.HostQuery | ev.HostWatch):
         return  # a question leaves no trace, so that it costs no sync
+    retention.watch_audit(ctx)
     if ctx.now.steady_ms > ctx.meta.steady_ms:
         ctx.set_meta(steady_ms=ctx.now.steady_ms)
     ctx.txn.put(META, META_KEY, ctx.meta)
@@ -82,6 +84,7 @@ def _boot(ctx: Ctx, event: ev.Boot) -> None:
     ctx.set_meta(workers_starting=0, workers_live=0)
     for key, _ in list(ctx.txn.scan(WANTED)):
         ctx.touch(str(key[0]))
+    retention.tidy(ctx)
     _wake(ctx, event)
 
 
@@ -105,6 +108,7 @@ _TIMERS: dict[str, Callable[[Ctx, Key], None]] = {
     "idle": lambda ctx, ref: embodiment.idle_over(ctx, str(ref[0])),
     "restart": lambda ctx, ref: embodiment.restart_due(ctx, str(ref[0])),
     "action": lambda ctx, ref: actions.forget(ctx, str(ref[0])),
+    "sweep": lambda ctx, ref: retention.sweep(ctx),
 }
 
 
@@ -150,5 +154,6 @@ _HANDLERS: dict[type[ev.Event], Callable[[Ctx, Any], None]] = {
     ev.HostQuery: queries.handle,
     ev.HostAction: actions.handle,
     ev.HostWatch: _host_watch,
+    ev.AuditArchived: lambda ctx, e: retention.archived(ctx, e),
     ev.ReclaimWorkers: lambda ctx, e: embodiment.reclaim(ctx, e.count),
 }

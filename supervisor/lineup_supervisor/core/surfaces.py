@@ -15,7 +15,7 @@ from lineup_protocol.codec import canonical_json
 from lineup_protocol.errors import LineUpError
 from lineup_protocol.strict_json import copy_json
 from lineup_protocol.times import to_rfc3339
-from lineup_supervisor.core import inbox, merge_patch, quotas
+from lineup_supervisor.core import inbox, merge_patch, quotas, retention
 from lineup_supervisor.core.audit import audit, digest
 from lineup_supervisor.core.ctx import Ctx
 from lineup_supervisor.core.schema import (
@@ -323,6 +323,7 @@ def _close(ctx: Ctx, surface: Surface, reason: str) -> None:
     quotas.charge(ctx, surface.app_scope, quotas.STATE, -surface.bytes)
     ctx.delete(OPEN_SURFACES, (surface.instance_id, surface.surface_id))
     ctx.put(SURFACES, (surface.surface_id,), replace(surface, state=state, bytes=0, closed_ms=ctx.now.wall_ms))
+    retention.retire(ctx, retention.SURFACE, surface.surface_id)
     audit(ctx, "surface.closed", surface.surface_id, surface.instance_id, reason=reason, revision=surface.revision)
     ctx.touch(surface.instance_id)
 

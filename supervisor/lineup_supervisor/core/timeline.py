@@ -59,12 +59,15 @@ def _is_open(ctx: Ctx, session_id: str) -> bool:
     return session.state == SessionState.OPEN
 
 
-def interaction_asked(ctx: Ctx, interaction: Interaction) -> None:
-    """Interact's own questions stand in the main conversation; an app's belong to its session as well."""
+def interaction_asked(ctx: Ctx, interaction: Interaction) -> int:
+    """Interact's own questions stand in the main conversation; an app's belong to its session as well.
+
+    Returns the entry's place, 0 if there is none.
+    """
     if interaction.source == "runtime_policy":
-        return
+        return 0
     author = "agent" if interaction.source == "agent_tool" else "app"
-    append(
+    entry = append(
         ctx,
         interaction.conversation_id,
         "interaction",
@@ -72,6 +75,7 @@ def interaction_asked(ctx: Ctx, interaction: Interaction) -> None:
         ref=interaction.interaction_id,
         session_id=interaction.session_id,
     )
+    return entry.n
 
 
 def open_session(ctx: Ctx, instance: Instance, title: str, continues: str = "") -> str:
@@ -87,7 +91,8 @@ def open_session(ctx: Ctx, instance: Instance, title: str, continues: str = "") 
         continues=continues,
     )
     ctx.put(SESSIONS, (session.session_id,), session)
-    append(ctx, instance.conversation_id, "session", "runtime", ref=session.session_id)
+    entry = append(ctx, instance.conversation_id, "session", "runtime", ref=session.session_id)
+    ctx.put(SESSIONS, (session.session_id,), replace(session, entry=entry.n))
     audit(ctx, "session.opened", session.session_id, instance.instance_id, instance.conversation_id)
     return session.session_id
 

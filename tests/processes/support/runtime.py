@@ -34,21 +34,19 @@ class Runtime:
         self.home.mkdir(mode=0o700)
         if config:
             (self.home / "config.toml").write_text(config)
-        self.process: subprocess.Popen[str] | None = None
+        self.process: subprocess.Popen[bytes] | None = None
         self._family: set[Member] = set()
 
     # -- start
 
-    def begin(self, *options: str, crash_at: str = "", **environment: str) -> subprocess.Popen[str]:
+    def begin(self, *options: str, crash_at: str = "", **environment: str) -> subprocess.Popen[bytes]:
         """Start a daemon; it is not ready yet."""
         assert self.process is None or self.process.poll() is not None, "there is one already"
         if crash_at:
             environment["LINEUP_CRASH_AT"] = crash_at
         argv = [sys.executable, "-m", "lineup_supervisor", "run", "--home", str(self.home), *(options or ("--port", "0"))]
-        with (self.home.parent / "daemon.err").open("a") as errors:
-            self.process = subprocess.Popen(
-                argv, env={**os.environ, **environment}, stdout=subprocess.PIPE, stderr=errors, text=True
-            )
+        with (self.home.parent / "daemon.out").open("a") as out, (self.home.parent / "daemon.err").open("a") as errors:
+            self.process = subprocess.Popen(argv, env={**os.environ, **environment}, stdout=out, stderr=errors)
         return self.process
 
     def start(self, *options: str, **settings: str) -> dict[str, Any]:
@@ -164,8 +162,7 @@ class Runtime:
     def wait_over(self, within_s: float = 20.0) -> int:
         """The exit code of a daemon that ends by itself."""
         assert self.process is not None
-        self.process.communicate(timeout=within_s)
-        return self.process.returncode
+        return self.process.wait(within_s)
 
     def left(self) -> list[Member]:
         """Processes of this home that are alive."""

@@ -8,6 +8,7 @@ happened once.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import itertools
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -115,7 +116,32 @@ class Day:
         await self._ends(slow, ("completed", None))
 
     async def artifact(self) -> None:
+        """What a person was promised to find is there, whenever the Runtime died. Consent: see ``consent``."""
         await self._ends(await self._ask("keep", "lab.keep", text=self.tag), ("completed", None))
+        name = f"{hashlib.sha256(self.tag.encode()).hexdigest()}.txt"
+        path = self.runtime.home / "artifacts" / name
+
+        def is_whole() -> bool:
+            return not self.runtime.is_up or (path.exists() and path.read_text() == self.tag)
+
+        await until(is_whole, 5, f"{name} is in the folder of artifacts")
+        if not self.runtime.is_up:
+            raise Cut("the Runtime died meanwhile")
+
+    async def consent(self) -> None:
+        """The first ``lab.keep`` asks the person, who always agrees from then on."""
+        call_id = await self._ask("keep", "lab.keep", text=self.tag)
+
+        def asked() -> str | None:
+            rows = self.runtime.query("interactions")["interactions"]
+            return next((row["interaction_id"] for row in rows if row["owner"]["app_scope"] == "lab"), None)
+
+        question = await until(asked, STEP_S, "the person is asked for consent")
+        answer = self.runtime.action(
+            "interaction.answer", self._id("consent"), interaction_id=question, result={"action_ids": ["always"]}
+        )
+        assert answer["accepted"], answer
+        await self._ends(call_id, ("completed", None))
 
     async def cancelled(self) -> None:
         call_id = await self._ask("hold", "lab.hold", text=self.tag, until_attempt=1_000_000)

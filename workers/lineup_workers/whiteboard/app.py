@@ -56,6 +56,9 @@ async def open_board(call: ToolCall, sdk: SDK) -> None:
                 (await sdk.surfaces.update(surface.surface_id, {"elements": old})).raise_if_refused()
             patch = {"board_id": board_id, "title": title, "elements": elements, "ask": None, "trouble": None}
             (await sdk.surfaces.update(surface.surface_id, patch)).raise_if_refused()
+        elif call.attempt > 1 and (ended := ending(sdk)) is not None:  # before an earlier worker could say so
+            await finish(*ended, sdk)
+            return
         await note(sdk, board_id=board_id, title=title, status="drawing")
 
 
@@ -66,21 +69,21 @@ async def submit(call: ToolCall, sdk: SDK) -> None:
     if surface.state.get("board_id") != call.input["board_id"]:
         raise ToolError("board_not_found", f"no board {call.input['board_id']} is open; open it first")
     status, found = await decide(call, surface, sdk)
+    if status == "completed":
+        await note(sdk, status=status, **found)  # first: after a crash ``open_board`` still knows how it ended
     summary = drawing.summary(drawing.read_all(surface.state["elements"]))
     await sdk.tools.complete(call.call_id, {"status": status, **found, "summary": summary})
     if status == "completed":
         await finish(status, found, sdk)
-    elif (sdk.state.get() or {}).get("status") != "drawing":  # the person ended it while they were asked
+    elif ending(sdk) is not None:  # the person ended it while they were asked
         await sdk.lifecycle.request_close("the board has ended")
 
 
 async def decide(call: ToolCall, surface: Surface, sdk: SDK) -> tuple[str, Result]:
     """How ``submit`` ends, and with which artifacts."""
     if call.input.get("confirm") and not await may_submit(surface, sdk):
-        state = sdk.state.get() or {}
-        if state.get("status") != "completed":
-            return "declined", {}
-        return "completed", {name: state[name] for name in ("artifact_id", "svg_artifact_id") if name in state}
+        ended = ending(sdk)
+        return ended if ended is not None and ended[0] == "completed" else ("declined", {})
     if call.input.get("request") == "summary":
         return "open", {}
     return "completed", await hand_in(surface, await ask_page(call, surface, sdk), sdk)
@@ -170,6 +173,14 @@ def refuse_second_board(call: ToolCall, surface: Surface, sdk: SDK) -> None:
         raise ToolError("board_open", f"board {name} is open already; hand it in or cancel it first")
 
 
+def ending(sdk: SDK) -> tuple[str, Result] | None:
+    """How the board ended and what came of it, or None while it is drawn on."""
+    state = sdk.state.get() or {}
+    if state.get("status") not in ("completed", "cancelled"):
+        return None
+    return state["status"], {name: state[name] for name in ("artifact_id", "svg_artifact_id") if name in state}
+
+
 async def note(sdk: SDK, **changes: Any) -> None:
     """Keep the board's few facts for its history."""
     before = sdk.state.get() or {}
@@ -234,9 +245,8 @@ async def hand_in(surface: Surface, payload: Payload, sdk: SDK) -> Result:
     title = title_of(surface)
     png, svg = payload.get("png"), payload.get("svg")
     if png is None:
-        svg_id = await keep(
-            title, "image/svg+xml", drawing.svg(drawing.read_all(surface.state["elements"]), title), sdk
-        )
+        picture = drawing.svg(drawing.read_all(surface.state["elements"]), title)
+        svg_id = await keep(title, "image/svg+xml", picture, sdk)
         return {"artifact_id": svg_id, "svg_artifact_id": svg_id}
     try:
         content = base64.b64decode(png, validate=True)

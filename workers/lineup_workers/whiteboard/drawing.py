@@ -174,9 +174,8 @@ def _fields_of(kind: str) -> tuple[str, ...]:
 def _points(raw: Raw, kind: str) -> Points:
     if kind == "pen":
         return _pen_points(raw)
-    values = [raw.get(field) for field in _fields_of(kind)]
-    numbers = [float(value) for value in values if _is_number(value)]
-    if len(numbers) < len(values):
+    numbers: list[float] = [raw.get(field, math.nan) for field in _fields_of(kind)]
+    if not all(_is_number(number) for number in numbers):
         return []
     if kind == "text":
         x, y = numbers

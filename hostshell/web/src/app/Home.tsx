@@ -31,7 +31,7 @@ export function Home({ openSidebar }: { openSidebar: (() => void) | null }) {
             <Empty
               icon={<IconMessagePlus size={44} stroke={1.3} />}
               title={words.sidebar.empty}
-              hint={words.interact.emptyHintPlain}
+              hint={words.sidebar.emptyHint}
             >
               <NewConversation big />
             </Empty>

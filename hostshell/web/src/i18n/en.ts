@@ -31,7 +31,7 @@ export const en = {
     title: "This page is not signed in",
     text: "The workspace opens with a one-time link, so that no other page on this machine can use it.",
     how: "In a terminal, run",
-    then: "and open the link that it prints.",
+    andOpen: "and open the link that it prints.",
     again: "Look again",
   },
 
@@ -40,7 +40,7 @@ export const en = {
     open: "Show conversations",
     newConversation: "New conversation",
     empty: "No conversation yet",
-    emptyHint: "Start one with the button above. The agent can also start one itself.",
+    emptyHint: "Start one with the button. The agent can also start one itself.",
     untitled: "Conversation",
     unread: (n: number) => `${n} unread`,
     waiting: (n: number) => `${n} question${s(n)} waiting`,

@@ -31,7 +31,7 @@ export const zh: Words = {
     title: "此页面尚未登录",
     text: "工作区只能通过一次性链接打开，以免本机上的其他页面使用它。",
     how: "请在终端运行",
-    then: "然后打开它给出的链接。",
+    andOpen: "然后打开它给出的链接。",
     again: "重新检查",
   },
 
@@ -40,7 +40,7 @@ export const zh: Words = {
     open: "显示会话列表",
     newConversation: "新建会话",
     empty: "还没有会话",
-    emptyHint: "点击上方按钮新建会话；Agent 也可以主动发起会话。",
+    emptyHint: "点击按钮新建会话；Agent 也可以主动发起会话。",
     untitled: "会话",
     unread: (n) => `${n} 条未读`,
     waiting: (n) => `${n} 个问题待回答`,

@@ -61,11 +61,11 @@ function wordsOf(env: unknown): MarkdownWords {
 }
 
 function codeBlock(code: string, language: string, words: MarkdownWords): string {
-  const escape = parser.utils.escapeHtml;
+  const safe = parser.utils.escapeHtml;
   return (
-    `<div class="code"><div class="code-head"><span>${escape(language)}</span>` +
-    `<button type="button" data-copy="1">${escape(words.copy)}</button></div>` +
-    `<pre tabindex="0" role="region" aria-label="${escape(words.code)}"><code>${escape(code)}</code></pre></div>`
+    `<div class="code"><div class="code-head"><span>${safe(language)}</span>` +
+    `<button type="button" data-copy="1">${safe(words.copy)}</button></div>` +
+    `<pre tabindex="0" role="region" aria-label="${safe(words.code)}"><code>${safe(code)}</code></pre></div>`
   );
 }
 

@@ -108,7 +108,7 @@ export default function GrantsPage({ openSidebar }: { openSidebar: (() => void) 
           <Button variant="default" onClick={() => setRevoking(null)}>
             {words.cancel}
           </Button>
-          <Button color="red.8" onClick={() => revoking && void revoke(revoking)}>
+          <Button color="red.9" onClick={() => revoking && void revoke(revoking)}>
             {words.grants.revoke}
           </Button>
         </Group>

@@ -86,7 +86,7 @@ export function TitleBar({ conversation, instance, quiet }: Props) {
           <Button variant="default" onClick={stay} data-autofocus>
             {words.stage.stay}
           </Button>
-          <Button color="red" onClick={confirm}>
+          <Button color="red.9" onClick={confirm}>
             {words.stage.leave}
           </Button>
         </Group>

@@ -1,6 +1,6 @@
 // How the workspace looks: colours, type and radii for the component kit. Contrast is at least 4.5:1 in both schemes.
 
-import { type CSSVariablesResolver, createTheme, type MantineColorsTuple } from "@mantine/core";
+import { type CSSVariablesResolver, createTheme, type MantineColorsTuple, Menu } from "@mantine/core";
 
 const brand: MantineColorsTuple = [
   "#eef1ff",
@@ -28,6 +28,10 @@ export const theme = createTheme({
   cursorType: "pointer",
   respectReducedMotion: true,
   focusRing: "auto",
+  components: {
+    // The kit's placeholder is no menu item, and the focus belongs on the first one anyway.
+    Menu: Menu.extend({ defaultProps: { withInitialFocusPlaceholder: false } }),
+  },
 });
 
 export const variables: CSSVariablesResolver = () => ({

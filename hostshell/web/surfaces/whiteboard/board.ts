@@ -7,21 +7,21 @@ import { History } from "./history";
 import { type Change, mergePatch, type Op } from "./patches";
 import { Sync, type SyncPorts } from "./sync";
 
-export type Damage = Box | "all";
+/** One element that looks different now: what it was and what it is. */
+export type Changed = readonly [before: Element | undefined, after: Element | undefined];
 
 export class Board {
   readonly sync: Sync;
   readonly history = new History();
   private byId = new Map<string, Element>();
   private sorted: Element[] | null = null;
-  private listeners: ((damage: Damage) => void)[] = [];
+  private listeners: ((changed: readonly Changed[]) => void)[] = [];
 
   constructor(ports: Omit<SyncPorts, "changed">) {
     this.sync = new Sync({ ...ports, changed: (ids) => this.refresh(ids) });
   }
 
-  /** Hear where the board looks different now. */
-  onchange(listener: (damage: Damage) => void): void {
+  onchange(listener: (changed: readonly Changed[]) => void): void {
     this.listeners.push(listener);
   }
 
@@ -109,18 +109,16 @@ export class Board {
 
   /** Look at these elements again. */
   private refresh(ids: ReadonlySet<string>): void {
-    const damaged: Box[] = [];
+    const changed: Changed[] = [];
     for (const id of ids) {
       const before = this.byId.get(id);
       const after = readElement(id, this.sync.get(id)) ?? undefined;
       if (!before && !after) continue;
       if (before && after && JSON.stringify(before) === JSON.stringify(after)) continue;
-      if (before) damaged.push(boxOf(before));
-      if (after) damaged.push(boxOf(after));
+      changed.push([before, after]);
       this.place(id, before, after);
     }
-    const damage = damaged.length > 64 ? "all" : union(damaged);
-    if (damage) for (const listener of this.listeners) listener(damage);
+    if (changed.length) for (const listener of this.listeners) listener(changed);
   }
 
   private place(id: string, before: Element | undefined, after: Element | undefined): void {

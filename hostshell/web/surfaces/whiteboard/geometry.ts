@@ -87,7 +87,9 @@ export function arrowHead(width: number): number {
 /** Does a touch at `at` meet the element? `slack` is how far beside it still counts. */
 export function touches(element: Element, at: XY, slack: number): boolean {
   const reach = element.width / 2 + slack;
-  if (!overlaps(grow(boxOf(element), slack), { ...at, w: 0, h: 0 })) return false;
+  const box = boxOf(element);
+  const away = Math.max(box.x - at.x, at.x - box.x - box.w, box.y - at.y, at.y - box.y - box.h);
+  if (away > slack) return false;
   switch (element.type) {
     case "pen":
       return nearPath(element.points, at, reach);

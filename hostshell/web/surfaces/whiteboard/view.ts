@@ -3,15 +3,18 @@
 // What keeps 10,000 elements usable: a change redraws only its own box of the scene; moving the camera shows the picture
 // that is there at once, shifted, and draws it anew in slices that fit a frame; a drag draws on the glass alone.
 
-import type { Board, Damage } from "./board";
+import type { Board, Changed } from "./board";
 import { type Camera, type Size, viewOf } from "./camera";
 import type { Element } from "./elements";
-import { type Box, boxOf, grow, overlaps } from "./geometry";
+import { type Box, boxOf, grow, overlaps, union } from "./geometry";
 import { type Context, paint } from "./paint";
 import { GROUND, type Theme } from "./palette";
 
-const SLICE_MS = 8; // of drawing per frame, so that input is never kept waiting
-const DRAWN_AT_ONCE_MAX = 1500; // so many elements fit a frame
+const SLICE_MS = 4; // of drawing per frame (the browser needs as long again), so that input is never kept waiting
+const DRAWN_AT_ONCE_MAX = 1000; // so many elements fit a frame
+const BOXES_MAX = 64; // of so many changes at once the whole picture is drawn anew
+
+type Damage = Box | "all";
 
 export class View {
   camera: Camera = { x: 0, y: 0, zoom: 1 };
@@ -40,7 +43,7 @@ export class View {
   ) {
     this.scene = contextOf(sceneCanvas);
     this.glass = contextOf(glassCanvas);
-    board.onchange((damage) => this.damaged(damage));
+    board.onchange((changed) => this.changed(changed));
   }
 
   get pageSize(): Size {
@@ -73,9 +76,17 @@ export class View {
     this.refresh();
   }
 
+  /** What a gesture holds is not in the picture, however often it changes. */
+  private changed(changed: readonly Changed[]): void {
+    const elements = changed.flatMap((pair) => pair.filter((each) => each !== undefined));
+    const boxes = elements.filter(({ id }) => !this.held.has(id)).map(boxOf);
+    const damage = boxes.length > BOXES_MAX ? "all" : union(boxes);
+    if (damage) this.damaged(damage);
+  }
+
   damaged(damage: Damage): void {
     const before = this.damage;
-    this.damage = before === "all" || damage === "all" ? "all" : before ? hull(before, damage) : damage;
+    this.damage = before === "all" || damage === "all" ? "all" : before ? union([before, damage]) : damage;
     this.refresh();
   }
 
@@ -176,16 +187,6 @@ export class View {
     context.setTransform(1, 0, 0, 1, 0, 0);
     context.clearRect(0, 0, context.canvas.width, context.canvas.height);
   }
-}
-
-function hull(one: Box, other: Box): Box {
-  const [x, y] = [Math.min(one.x, other.x), Math.min(one.y, other.y)];
-  return {
-    x,
-    y,
-    w: Math.max(one.x + one.w, other.x + other.w) - x,
-    h: Math.max(one.y + one.h, other.y + other.h) - y,
-  };
 }
 
 function newContext(w = 1, h = 1): Context {

@@ -10,7 +10,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from lineup_sdk import SDK, MiniApp, ToolCall
+from lineup_sdk import SDK, MiniApp, ToolCall, ToolError
 
 app = MiniApp()
 
@@ -93,6 +93,11 @@ async def die(call: ToolCall, sdk: SDK) -> dict[str, Any]:
 async def keep(call: ToolCall, sdk: SDK) -> dict[str, Any]:
     receipt = await sdk.artifacts.submit("A note", "text/plain", call.input["text"].encode())
     receipt.raise_if_refused()
+    arguments = {"artifact_id": receipt.detail["artifact_id"]}
+    asked = await sdk.capabilities.request("artifact.export", "to look at it", arguments)
+    asked.raise_if_refused()
+    if not (await asked.result()).granted:
+        raise ToolError("not_granted", "the person does not want it saved")
     return proven(call)
 
 

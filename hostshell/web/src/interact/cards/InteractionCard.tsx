@@ -56,9 +56,9 @@ export const InteractionCard = memo(function InteractionCard({
         <span className={classes.icon} aria-hidden="true">
           {request.kind === "notice" ? <IconBell size={18} /> : <IconHelpCircle size={18} />}
         </span>
-        <h3 id={id} className={classes.title}>
+        <h2 id={id} className={classes.title}>
           {request.title}
-        </h3>
+        </h2>
         <CardStatus interaction={interaction} />
       </header>
       {interaction.owner.source !== "agent_tool" && !plain && (

@@ -1,0 +1,63 @@
+"""Simulated runs, judged by the checkers; each seed replays exactly."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from checkers.verdict import judge
+from simulation.run import Verdict, run, shrink, transcript
+from simulation.world import World
+
+SEEDS, STEPS = 100, 300
+
+
+@pytest.mark.parametrize("block", range(10))
+def test_seeds(block: int) -> None:
+    size = SEEDS // 10
+    failed = [v for v in (run(seed, STEPS) for seed in range(block * size, (block + 1) * size)) if not v.passed]
+    assert not failed, "\n".join(f"{v.line()}; replay: ./scripts/simulate {v.seed} --steps {v.steps}" for v in failed)
+
+
+def _all_that_happened(verdict: Verdict) -> str:
+    return json.dumps([*transcript(verdict.history), *verdict.history.audit], sort_keys=True, default=str)
+
+
+@pytest.mark.parametrize("seed", [3, 17, 42])
+def test_a_seed_replays_exactly(seed: int) -> None:
+    assert _all_that_happened(run(seed, STEPS)) == _all_that_happened(run(seed, STEPS))
+
+
+def test_seeds_differ() -> None:
+    assert len({run(seed, 100).line().partition(":")[2] for seed in range(8)}) > 4
+
+
+def test_a_run_says_what_it_did() -> None:
+    line = run(0, 50).line()
+    assert line.startswith("seed 0: ok (50 steps, ")
+    assert "\n" not in line
+
+
+def test_a_failing_run_is_made_shorter() -> None:
+    from simulation.mutations import applied
+
+    with applied("leak-focus"):
+        seed = next(seed for seed in range(20) if not run(seed, 150).passed)
+        kept = shrink(seed, 150)
+        again = run(seed, 150, keep=set(kept).__contains__)
+    assert len(kept) < 75
+    assert not again.passed
+    assert any("person" in line for line in transcript(again.history))
+
+
+def test_everything_comes_to_rest_after_the_worst() -> None:
+    """Every fault at its loudest, all at once."""
+    from simulation.mix import _LOUDEST, Mix
+
+    for seed in range(6):
+        world = World(seed, mix=Mix(**_LOUDEST, agents=3, workers_max=2, starting_max=1, restarts_max=2))
+        for index in range(400):
+            world.step(index)
+        world.rest()
+        assert judge(world.history) == [], f"seed {seed}"
