@@ -17,12 +17,15 @@ import shutil
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lineup_protocol import limits
 from lineup_protocol.errors import LineUpError
-from lineup_protocol.manifest import Manifest, parse_manifest, refusal
-from lineup_protocol.schema import Fault
+from lineup_protocol.schema import Fault, refusal
 from lineup_protocol.strict_json import decode_json
+
+if TYPE_CHECKING:
+    from lineup_protocol.manifest import Manifest
 
 MANIFEST_NAME = "miniapp.json"
 FOLDER_DEPTH_MAX = 16
@@ -41,6 +44,8 @@ def read_bundle(path: str | os.PathLike[str], *, trusted: bool = False) -> tuple
     Raises:
         LineUpError: ``manifest_invalid`` with ``detail = {faults}``; a fault of a file has its path in the bundle.
     """
+    from lineup_protocol.manifest import parse_manifest  # it loads pydantic; who only copies or compares needs none
+
     files = read_folder(path, allow_hard_links=trusted)
     if MANIFEST_NAME not in files:
         raise refusal([Fault(f"/{MANIFEST_NAME}", "is missing: a bundle is a folder with this file")])

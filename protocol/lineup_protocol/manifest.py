@@ -16,7 +16,7 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 from lineup_protocol import limits
 from lineup_protocol.errors import LineUpError
 from lineup_protocol.pointers import join, pointer
-from lineup_protocol.schema import Fault, check_schema
+from lineup_protocol.schema import Fault, check_schema, refusal
 from lineup_protocol.strict_json import canonical_json, copy_json
 
 HOST_VERSION = (1, 0)
@@ -225,18 +225,6 @@ def parse_manifest(data: object, *, trusted: bool) -> Manifest:
     if faults or manifest is None:
         raise refusal(faults)
     return manifest
-
-
-def refusal(faults: list[Fault]) -> LineUpError:
-    """``manifest_invalid`` with all faults, in order of their paths, each once."""
-    unique = sorted({(fault.path, fault.rule) for fault in faults})
-    first_path, first_rule = unique[0]
-    more = f" (and {len(unique) - 1} more)" if len(unique) > 1 else ""
-    return LineUpError(
-        "manifest_invalid",
-        f"{first_path}: {first_rule}{more}",
-        detail={"faults": [{"path": path, "rule": rule} for path, rule in unique[: limits.MANIFEST_FAULTS_MAX]]},
-    )
 
 
 def _faults_of(error: ErrorDetails) -> Iterator[Fault]:

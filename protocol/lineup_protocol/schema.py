@@ -53,6 +53,18 @@ class Fault:
         return {"path": self.path, "rule": self.rule}
 
 
+def refusal(faults: list[Fault]) -> LineUpError:
+    """``manifest_invalid`` with all faults, in order of their paths, each once."""
+    unique = sorted({(fault.path, fault.rule) for fault in faults})
+    first_path, first_rule = unique[0]
+    more = f" (and {len(unique) - 1} more)" if len(unique) > 1 else ""
+    return LineUpError(
+        "manifest_invalid",
+        f"{first_path}: {first_rule}{more}",
+        detail={"faults": [{"path": path, "rule": rule} for path, rule in unique[: limits.MANIFEST_FAULTS_MAX]]},
+    )
+
+
 # --- the allow-list ---------------------------------------------------------------------------------------------------
 
 

@@ -1,4 +1,4 @@
-"""Bundles for the stub: a folder (or an app object with its manifest) and how to load its code afresh for each worker."""
+"""Bundles for the stub: a folder (or an app object with its manifest), and how its code is loaded for each worker."""
 
 from __future__ import annotations
 
@@ -48,7 +48,9 @@ def from_folder(path: str | os.PathLike[str]) -> StubBundle:
     _, digest, files = read_bundle(folder, trusted=kind not in (None, "installed"))
     manifest = decode_json(files[MANIFEST_NAME], bytes_max=MANIFEST_BYTES_MAX)
     assert isinstance(manifest, dict)
-    return StubBundle(Bundle(digest=digest, path=str(folder), manifest=manifest), lambda entry: load_fresh(entry, folder))
+    return StubBundle(
+        Bundle(digest=digest, path=str(folder), manifest=manifest), lambda entry: load_fresh(entry, folder)
+    )
 
 
 def from_app(app: MiniApp, manifest: Mapping[str, Any]) -> StubBundle:

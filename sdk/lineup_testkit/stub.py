@@ -26,7 +26,6 @@ from lineup_supervisor.core.schema import TABLES
 from lineup_supervisor.core.step import step
 from lineup_supervisor.edges.store_memory import MemoryStore
 from lineup_supervisor.engine import Engine
-
 from lineup_testkit import bundles
 from lineup_testkit.calls import StubCall
 from lineup_testkit.clock import StubClock
@@ -119,7 +118,9 @@ class StubRuntime:
         await self.start()
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
         self.close()
         await asyncio.sleep(0)
 
@@ -155,13 +156,24 @@ class StubRuntime:
     # -- the agent ----------------------------------------------------------------------------------------------
 
     async def call(
-        self, tool_id: str, input_: Any = None, *, call_id: str = "", conversation_id: str = CONVERSATION_ID, **payload: Any
+        self,
+        tool_id: str,
+        input_: Any = None,
+        *,
+        call_id: str = "",
+        conversation_id: str = CONVERSATION_ID,
+        **payload: Any,
     ) -> StubCall:
         """Call a tool as the agent, under the current inventory; ``payload`` may put something else in its place."""
         await self.start()
         call_id = call_id or self._id("k")
         call = self.calls.setdefault(call_id, StubCall(self, call_id))
-        body = {"call_id": call_id, "tool_id": tool_id, "inventory_revision": self.inventory["revision"], "input": input_ or {}}
+        body = {
+            "call_id": call_id,
+            "tool_id": tool_id,
+            "inventory_revision": self.inventory["revision"],
+            "input": input_ or {},
+        }
         call.receipt = await self.send("tool.call", body | payload, conversation_id=conversation_id)
         return call
 
@@ -173,7 +185,9 @@ class StubRuntime:
         """A text of the agent; the receipt."""
         return await self.send("message.text", {"text": text}, conversation_id=conversation_id)
 
-    async def send(self, type_: str, payload: Body, *, conversation_id: str | None = None, message_id: str = "") -> Body:
+    async def send(
+        self, type_: str, payload: Body, *, conversation_id: str | None = None, message_id: str = ""
+    ) -> Body:
         """Any message of the agent; its receipt's payload, or ``{}`` if it has none."""
         await self.start()
         message_id = message_id or self._id("m")
@@ -241,23 +255,32 @@ class StubRuntime:
 
     async def surface_event(self, name: str, payload: Any = None, *, surface_id: str | None = None) -> Body:
         """A page says that something happened (without an id: the one that is open)."""
-        return await self.act("surface.event", surface_id=surface_id or self.surface()["surface_id"], name=name, payload=payload)
+        return await self.act(
+            "surface.event", surface_id=surface_id or self.surface()["surface_id"], name=name, payload=payload
+        )
 
     async def surface_submit(self, payload: Any, *, surface_id: str | None = None) -> Body:
         """A page hands in its result."""
         return await self.act("surface.submit", surface_id=surface_id or self.surface()["surface_id"], payload=payload)
 
-    async def surface_patch(self, patch: Body, *, surface_id: str | None = None, base_revision: int | None = None) -> Body:
+    async def surface_patch(
+        self, patch: Body, *, surface_id: str | None = None, base_revision: int | None = None
+    ) -> Body:
         """A page patches its state."""
         id_ = surface_id or self.surface()["surface_id"]
         return await self.act("surface.patch", surface_id=id_, patch=patch, base_revision=base_revision)
 
-    async def act(self, name: str, *, actor: str = "person", action_id: str = "", **args: Any) -> Body:
+    async def act(self, name: str, /, *, actor: str = "person", action_id: str = "", **args: Any) -> Body:
         """Any action of a Host (or of the ``operator``); its answer."""
         await self.start()
         reply_to = self._id("h")
         action = ev.HostAction(
-            event_id=self._id("e"), reply_to=reply_to, action_id=action_id or self._id("x"), actor=actor, name=name, args=args
+            event_id=self._id("e"),
+            reply_to=reply_to,
+            action_id=action_id or self._id("x"),
+            actor=actor,
+            name=name,
+            args=args,
         )
         self._submit(action)
         await self.settle()
@@ -294,7 +317,7 @@ class StubRuntime:
 
     # -- looking ------------------------------------------------------------------------------------------------
 
-    def query(self, name: str, **args: Any) -> Any:
+    def query(self, name: str, /, **args: Any) -> Any:
         """Any query of a Host; its detail.
 
         Raises:
@@ -431,7 +454,12 @@ class StubRuntime:
         elif type_ == "lineup.v1.error":
             self.notes.append(payload)
         if "seq" in frame:
-            ack = {"type": "lineup.v1.ack", "message_id": self._id("m"), "sent_at": self.now, "payload": {"seq": frame["seq"]}}
+            ack = {
+                "type": "lineup.v1.ack",
+                "message_id": self._id("m"),
+                "sent_at": self.now,
+                "payload": {"seq": frame["seq"]},
+            }
             self._agent_sends(ack)
 
     def _start_worker(self, effect: fx.StartWorker) -> None:

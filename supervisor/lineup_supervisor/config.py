@@ -18,6 +18,7 @@ from lineup_supervisor.core.policy import Policy
 CONFIG_BYTES_MAX = 262_144  # a hand-written file has a few hundred bytes
 DEFAULT_PORT = 8617  # unassigned; people bookmark it
 _MIB = 1024 * 1024
+_DAY_MS = 86_400_000
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,14 @@ class Config:
     limits_state_mb: int = limits.WORKER_STATE_MB_MAX
     limits_artifacts_mb: int = limits.WORKER_ARTIFACTS_MB_MAX
     limits_stdout_kb_per_second: int = limits.WORKER_STDOUT_KB_PER_SECOND_MAX
+    retention_calls_days: int = Policy().calls_kept_ms // _DAY_MS
+    retention_calls_max: int = Policy().calls_kept_max
+    retention_interactions_days: int = Policy().interactions_kept_ms // _DAY_MS
+    retention_interactions_max: int = Policy().interactions_kept_max
+    retention_sessions_days: int = Policy().sessions_kept_ms // _DAY_MS
+    retention_sessions_max: int = Policy().sessions_kept_max
+    retention_timeline_entries_max: int = Policy().timeline_entries_max
+    retention_audit_rows_max: int = Policy().audit_rows_max
     log_level: str = "info"
 
     def policy(self) -> Policy:
@@ -58,6 +67,14 @@ class Config:
             restart_window_ms=self.restarts_window_ms,
             quarantine_closures_max=self.restarts_quarantine_after,
             quarantine_window_ms=self.restarts_quarantine_window_ms,
+            calls_kept_ms=self.retention_calls_days * _DAY_MS,
+            calls_kept_max=self.retention_calls_max,
+            interactions_kept_ms=self.retention_interactions_days * _DAY_MS,
+            interactions_kept_max=self.retention_interactions_max,
+            sessions_kept_ms=self.retention_sessions_days * _DAY_MS,
+            sessions_kept_max=self.retention_sessions_max,
+            timeline_entries_max=self.retention_timeline_entries_max,
+            audit_rows_max=self.retention_audit_rows_max,
             limits_max=tuple(
                 (name, most)
                 for name, rule in RULES["limits"].items()
@@ -119,6 +136,17 @@ RULES: dict[str, dict[str, _Rule]] = {
         "state_mb": _Rule(1, limits.WORKER_STATE_MB_MAX),
         "artifacts_mb": _Rule(1, limits.WORKER_ARTIFACTS_MB_MAX),
         "stdout_kb_per_second": _Rule(1, limits.WORKER_STDOUT_KB_PER_SECOND_MAX),
+    },
+    # What is over and how long it is kept; 0 days and 0 entries mean for ever. The lows leave a resend its time.
+    "retention": {
+        "calls_days": _Rule(1, 36_500),
+        "calls_max": _Rule(1_000, 10_000_000),
+        "interactions_days": _Rule(0, 36_500),
+        "interactions_max": _Rule(1_000, 10_000_000),
+        "sessions_days": _Rule(0, 36_500),
+        "sessions_max": _Rule(100, 1_000_000),
+        "timeline_entries_max": _Rule(0, 10_000_000),
+        "audit_rows_max": _Rule(10_000, 100_000_000),
     },
     "log": {"level": _Rule(choices=("debug", "info", "warning", "error"))},
 }

@@ -32,12 +32,13 @@ from lineup_supervisor.config import Config
 from lineup_supervisor.core import effects as fx
 from lineup_supervisor.core import events as ev
 from lineup_supervisor.core.ctx import META_KEY
-from lineup_supervisor.core.schema import META
+from lineup_supervisor.core.schema import BUNDLES, META
 from lineup_supervisor.core.step import step
 from lineup_supervisor.core.timers import next_due
 from lineup_supervisor.crash_points import crash_point
+from lineup_supervisor.edges.audit_archive import AuditArchive
 from lineup_supervisor.edges.blobs import BlobFolder
-from lineup_supervisor.edges.bundles import own_bundles
+from lineup_supervisor.edges.bundles import drop_unused, own_bundles
 from lineup_supervisor.edges.cgroup import Cgroups
 from lineup_supervisor.edges.clock import SystemClock
 from lineup_supervisor.edges.host_link import HostLink, Session
@@ -95,6 +96,7 @@ class Daemon:
         self.services: list[Service] = []
         self.logs = LogDirectory(home.logs)
         self.blobs = BlobFolder(home.artifacts)
+        self.archive = AuditArchive(home.logs)
         self.isolation: Isolation
         self.worker_link: WorkerLink | None = None
         self._numbers = itertools.count(1)
@@ -153,7 +155,7 @@ class Daemon:
         remove_leftovers(self.home)
         ensure_agent_token(self.home)
         bundles = await self.in_thread(own_bundles, self.home.apps)
-        await self.in_thread(self._catch_up_blobs)
+        await self.in_thread(self._tidy_files, bundles)
         self.isolation = find_isolation(self.home, self.config, self.log)
         settings = HostSettings(
             run_dir=self.home.run,
@@ -355,6 +357,8 @@ class Daemon:
                 crash_point("after-stop-worker")
             case fx.SaveBlob():
                 self._save_blob(effect)
+            case fx.ArchiveAudit():
+                self._executor.submit(self._archive_audit, effect)
             case fx.Halt():
                 if not self._halted.done():
                     self._halted.set_result(effect.reason)
@@ -368,6 +372,29 @@ class Daemon:
         except OSError as error:
             self.log.error("artifact cannot be kept", name=effect.name, error=str(error))
         crash_point("after-save-blob")
+
+    def _archive_audit(self, effect: fx.ArchiveAudit) -> None:
+        """In a thread for files: ten thousand rows take a moment. Whatever happens, the core hears of it once."""
+        done = ev.AuditArchived(
+            event_id=self.new_event_id(), after_seq=effect.after_seq, up_to_seq=effect.up_to_seq, error="not written"
+        )
+        try:
+            with self.store.read() as txn:
+                last_hash = self.archive.write(txn, effect.after_seq, effect.up_to_seq)
+            done = msgspec.structs.replace(done, hash=last_hash, error="")
+        except Exception as error:
+            self.log.error("the audit cannot be archived", error=repr(error))
+            done = msgspec.structs.replace(done, error=f"{type(error).__name__}: {error}"[:200])
+        self._to_loop(self.submit, done)
+
+    def _tidy_files(self, bundles: Sequence[ev.Bundle]) -> None:
+        """What the last run could not carry out any more, and what nobody needs since then."""
+        self.archive.clear()
+        with self.store.read() as txn:
+            used = {str(key[0]) for key, _ in txn.scan(BUNDLES)} | {bundle.digest for bundle in bundles}
+        if dropped := drop_unused(self.home.apps, used):
+            self.log.info("unused bundles removed", count=dropped)
+        self._catch_up_blobs()
 
     def _catch_up_blobs(self) -> None:
         """Exports that the last run committed and could not carry out any more."""

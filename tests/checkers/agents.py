@@ -85,12 +85,19 @@ def _results_of(log: AgentLog, settled: bool) -> Iterator[Fault]:
 
 def _well_formed(agent_id: str, payload: dict[str, object]) -> Iterator[Fault]:
     status = payload["status"]
-    if status not in STATUSES or ("result" in payload) != (status == "completed") or ("error" in payload) == ("result" in payload):
+    if (
+        status not in STATUSES
+        or ("result" in payload) != (status == "completed")
+        or ("error" in payload) == ("result" in payload)
+    ):
         yield Fault("results", f"{agent_id}: a result that is none: {payload}")
 
 
 def _all_ended(
-    log: AgentLog, asked: dict[str, int], message_ids: dict[str, set[str]], ends: dict[str, dict[int, dict[str, object]]]
+    log: AgentLog,
+    asked: dict[str, int],
+    message_ids: dict[str, set[str]],
+    ends: dict[str, dict[int, dict[str, object]]],
 ) -> Iterator[Fault]:
     receipts: dict[str, dict[str, object]] = {}
     for _, frame in log.frames("received", RECEIPT):

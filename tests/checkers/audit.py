@@ -51,7 +51,10 @@ def check_refusals(history: History) -> Iterator[Fault]:
             audited[_kind(row["kind"]), code] += 1
     for (kind, code), count in _refused(history).items():
         if audited[kind, code] < count:
-            yield Fault("audit", f"{count} refusals of a {kind} with {code} were given, {audited[kind, code]} stand in the audit")
+            yield Fault(
+                "audit",
+                f"{count} refusals of a {kind} with {code} were given, {audited[kind, code]} stand in the audit",
+            )
 
 
 def _kind(name: str) -> str:

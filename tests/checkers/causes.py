@@ -30,10 +30,14 @@ class Evidence:
             for entry, frame in agent.frames("sent", CALL, "lineup.v1.tool.cancel"):
                 payload = frame["payload"]
                 if frame["type"] == CALL:
-                    self.tools.setdefault((agent.agent_id, payload["call_id"]), payload.get("tool_id") or payload.get("tool"))
+                    self.tools.setdefault(
+                        (agent.agent_id, payload["call_id"]), payload.get("tool_id") or payload.get("tool")
+                    )
                 else:
                     self.cancelled.setdefault((agent.agent_id, payload["call_id"]), entry.at)
-        self.answers = [e.data["args"].get("result") for e in history.host.of("action") if e.data["name"] == "interaction.answer"]
+        self.answers = [
+            e.data["args"].get("result") for e in history.host.of("action") if e.data["name"] == "interaction.answer"
+        ]
         self.actions = {e.data["name"] for e in history.host.of("action")}
 
     def _read(self, log: WorkerLog) -> None:
@@ -41,9 +45,17 @@ class Evidence:
             message = entry.data
             if entry.what == "exited":
                 self.exits[log.instance_id].append(entry.at)
-            elif isinstance(message, dict) and entry.what == "sent" and message.get("type") in ("tool.complete", "tool.fail", "tool.cancel"):
+            elif (
+                isinstance(message, dict)
+                and entry.what == "sent"
+                and message.get("type") in ("tool.complete", "tool.fail", "tool.cancel")
+            ):
                 self.said[message["body"].get("call_id", "")].append((entry.at, message["type"], message["body"], log))
-            elif isinstance(message, dict) and message.get("type") == "inbox.deliver" and message["body"]["kind"] == "tool.call":
+            elif (
+                isinstance(message, dict)
+                and message.get("type") == "inbox.deliver"
+                and message["body"]["kind"] == "tool.call"
+            ):
                 self.took[message["body"]["body"]["call_id"]].append(log)
 
 
@@ -59,7 +71,9 @@ def check_causes(history: History) -> Iterator[Fault]:
             tool_id = evidence.tools.get((agent.agent_id, payload["call_id"]), "")
             words = _judge(evidence, agent.agent_id, tool_id, payload, entry.at)
             if words:
-                yield Fault("causes", f"{agent.agent_id}: {payload['call_id']} ({tool_id}) is {payload['status']}: {words}")
+                yield Fault(
+                    "causes", f"{agent.agent_id}: {payload['call_id']} ({tool_id}) is {payload['status']}: {words}"
+                )
 
 
 def _judge(evidence: Evidence, agent_id: str, tool_id: str, payload: Payload, at: int) -> str:

@@ -37,7 +37,7 @@ class AgentLog:
 
 @dataclass
 class WorkerLog:
-    """One incarnation: ``started``, ``received`` and ``sent`` (message), ``violation`` (sentence), ``exited`` (reason)."""
+    """One incarnation: ``started``, ``received``, ``sent`` (message), ``violation`` (sentence), ``exited`` (reason)."""
 
     instance_id: str
     incarnation: int

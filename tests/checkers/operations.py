@@ -50,7 +50,9 @@ def _told(history: History, ended: dict[str, dict[str, Any]]) -> Iterator[Fault]
                 told[result["operation_id"]].add(frame["payload"]["call_id"])
                 row = ended.get(result["operation_id"])
                 if row is None or row["kind"] != f"operation.{result['state']}":
-                    yield Fault("operations", f"{result['operation_id']}: told {result['state']}, audited {row and row['kind']}")
+                    yield Fault(
+                        "operations", f"{result['operation_id']}: told {result['state']}, audited {row and row['kind']}"
+                    )
     for id_, calls in told.items():
         if len(calls) > 1:
             yield Fault("operations", f"{id_} ended several calls: {sorted(calls)}")

@@ -28,7 +28,9 @@ def check_answers(history: History) -> Iterator[Fault]:
             record = message["body"].get("interaction") or message["body"].get("body", {}).get("interaction")
             known = list(accepted.get(record["interaction_id"], {}).values()) if record else []
             if known and record["status"] in ("submitted", "completed") and record.get("result") != known[0]:
-                yield Fault("answers", f"{record['interaction_id']}: {known[0]} was answered, {record.get('result')} delivered")
+                yield Fault(
+                    "answers", f"{record['interaction_id']}: {known[0]} was answered, {record.get('result')} delivered"
+                )
     yield from _states(history)
 
 
@@ -70,7 +72,7 @@ def check_actions(history: History) -> Iterator[Fault]:
 
 
 def check_focus(history: History) -> Iterator[Fault]:
-    """At every revision: each conversation's focus is not empty, stands on its Interact's ground, and holds the living."""
+    """At every revision: each conversation's focus is not empty, has its Interact in it, and holds only the living."""
     instances: dict[str, Row] = {}
     conversations: dict[str, Row] = {}
     known = False
@@ -111,5 +113,9 @@ def _focus(instances: dict[str, Row], conversations: dict[str, Row], touched: li
             if state not in wanted:
                 yield Fault("focus", f"{conversation_id}: {instance_id} is {state} in {focus}")
         for instance_id, instance in instances.items():
-            if instance["conversation_id"] == conversation_id and instance["state"] == "foreground" and instance_id != focus[-1]:
+            if (
+                instance["conversation_id"] == conversation_id
+                and instance["state"] == "foreground"
+                and instance_id != focus[-1]
+            ):
                 yield Fault("focus", f"{conversation_id}: {instance_id} is in the foreground beside {focus}")

@@ -44,7 +44,10 @@ def check_refused(history: History) -> Iterator[Fault]:
 def check_schemas(history: History) -> Iterator[Fault]:
     """Completed results have what their tool's output schema requires, of its kinds, and nothing else."""
     for log in history.agents.values():
-        tools = {f["payload"]["call_id"]: f["payload"].get("tool_id") or f["payload"].get("tool") for _, f in log.frames("sent", CALL)}
+        tools = {
+            f["payload"]["call_id"]: f["payload"].get("tool_id") or f["payload"].get("tool")
+            for _, f in log.frames("sent", CALL)
+        }
         for _, frame in log.frames("received", RESULT):
             payload = frame["payload"]
             schema = history.tools.get(tools.get(payload["call_id"]), {}).get("output_schema")
@@ -58,7 +61,9 @@ def _fits(log: AgentLog, payload: dict[str, Any], schema: dict[str, Any]) -> Ite
         kind = KINDS[properties[name]["type"]] if name in properties else None
         value = result.get(name)
         if kind is None or not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-            yield Fault("schemas", f"{log.agent_id}: {payload['call_id']} completed with {result}, against {name} of its schema")
+            yield Fault(
+                "schemas", f"{log.agent_id}: {payload['call_id']} completed with {result}, against {name} of its schema"
+            )
 
 
 def check_links(history: History) -> Iterator[Fault]:
@@ -88,4 +93,6 @@ def check_clock_of_questions(history: History) -> Iterator[Fault]:
         elif kind in ("interaction.submitted", "interaction.cancelled", "interaction.expired", "interaction.failed"):
             asked.get(parents.get(subjects[0], ""), set()).discard(subjects[0])
         elif kind == "call.expired" and asked.get(subjects[0]):
-            yield Fault("clock", f"{subjects[0]} ran out of time while {sorted(asked[subjects[0]])} waited for the person")
+            yield Fault(
+                "clock", f"{subjects[0]} ran out of time while {sorted(asked[subjects[0]])} waited for the person"
+            )

@@ -17,17 +17,24 @@ def check_restarts(history: History) -> Iterator[Fault]:
     hidden = {
         (row["subjects"][0], row["detail"]["incarnation"])
         for row in history.audit
-        if row["kind"] == "worker.stopping" or (row["kind"] == "worker.exited" and row["detail"]["reason"] == "runtime_restart")
+        if row["kind"] == "worker.stopping"
+        or (row["kind"] == "worker.exited" and row["detail"]["reason"] == "runtime_restart")
     }
     for log in history.workers.values():
         for entry in log.entries:
-            if entry.what == "exited" and entry.data not in PEACEFUL and (log.instance_id, log.incarnation) not in hidden:
+            if (
+                entry.what == "exited"
+                and entry.data not in PEACEFUL
+                and (log.instance_id, log.incarnation) not in hidden
+            ):
                 ends[log.instance_id].append(entry.steady_ms)
     for instance_id, times in ends.items():
         times.sort()
         for first, last in zip(times, times[history.restarts_max + 1 :], strict=False):
             if last - first < WINDOW_MS:
-                yield Fault("restarts", f"{instance_id} ended more than {history.restarts_max + 1} times in {last - first} ms")
+                yield Fault(
+                    "restarts", f"{instance_id} ended more than {history.restarts_max + 1} times in {last - first} ms"
+                )
                 break
 
 

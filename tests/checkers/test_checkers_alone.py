@@ -137,7 +137,16 @@ def test_inbox(incarnations: Any, expected: str) -> None:
 
 
 def test_chain() -> None:
-    row = {"seq": 1, "at_ms": 0, "actor": "a", "kind": "k", "subjects": [], "cause": "c", "detail": {}, "prev": "0" * 64}
+    row = {
+        "seq": 1,
+        "at_ms": 0,
+        "actor": "a",
+        "kind": "k",
+        "subjects": [],
+        "cause": "c",
+        "detail": {},
+        "prev": "0" * 64,
+    }
     row["hash"] = row_hash(row)
     made = history()
     made.audit, made.audit_head = [row], {"seq": 1, "hash": row["hash"]}
@@ -149,7 +158,12 @@ def test_chain() -> None:
 
 
 def test_operations() -> None:
-    started = {"kind": "operation.started", "subjects": ["op"], "at_ms": 0, "detail": {"ends_at": "1970-01-01T00:01:00.000Z"}}
+    started = {
+        "kind": "operation.started",
+        "subjects": ["op"],
+        "at_ms": 0,
+        "detail": {"ends_at": "1970-01-01T00:01:00.000Z"},
+    }
     early = {"kind": "operation.completed", "subjects": ["op"], "at_ms": 59_999, "detail": {}}
     made = history()
     made.audit = [started]
@@ -168,7 +182,9 @@ def host(made: History, *entries: tuple[str, Any]) -> History:
 def test_answers() -> None:
     asked = {"name": "interaction.answer", "args": {"interaction_id": "q", "result": {}}}
     said = {"accepted": True, "code": None, "message": None, "detail": {"result": {"approved": True}}}
-    entries = [("action", asked | {"action_id": x}) for x in ("x1", "x2")] + [("reply", said | {"action_id": x}) for x in ("x1", "x2")]
+    entries = [("action", asked | {"action_id": x}) for x in ("x1", "x2")] + [
+        ("reply", said | {"action_id": x}) for x in ("x1", "x2")
+    ]
     assert "took 2 answers" in words(check_answers, host(history(), *entries))[0]
 
 
@@ -198,4 +214,4 @@ def test_checkers_know_nothing_of_the_runtime() -> None:
         for node in ast.walk(ast.parse(path.read_text())):
             names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-            assert not any(name.startswith("lineup_") or name.startswith("simulation") for name in names), path.name
+            assert not any(name.startswith(("lineup_", "simulation")) for name in names), path.name

@@ -1,4 +1,4 @@
-"""What each instance is promised: its deliveries in order, none lost, none after its acknowledgement, none of others."""
+"""What each instance is promised: its deliveries in order, none lost, none after its acknowledgement."""
 
 from __future__ import annotations
 
@@ -52,7 +52,9 @@ def _inbox_of(instance_id: str, logs: list[WorkerLog], withdrawn: set[int], clos
         if lost:
             yield Fault("inbox", f"{where}: {sorted(lost)} were not delivered again")
         delivered |= set(seqs)
-        acked |= {m["body"]["seq"] for _, m in log.messages("sent", "inbox.ack") if isinstance(m["body"].get("seq"), int)}
+        acked |= {
+            m["body"]["seq"] for _, m in log.messages("sent", "inbox.ack") if isinstance(m["body"].get("seq"), int)
+        }
         taken |= _processed(log, set(seqs))
     unknown = set(range(1, max(delivered, default=0) + 1)) - delivered - withdrawn - acked
     if unknown and not closed:

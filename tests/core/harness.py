@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import msgspec
+
 from lineup_supervisor.core import effects as fx
 from lineup_supervisor.core import events as ev
 from lineup_supervisor.core import invariants, timers
@@ -18,7 +19,6 @@ from lineup_supervisor.core.schema import INSTANCES, META, TABLES
 from lineup_supervisor.core.step import step
 from lineup_supervisor.core.txn import Table
 from lineup_supervisor.edges.store_memory import MemoryStore
-
 from simulation import bundles
 
 WALL_MS = 1_796_000_000_000
@@ -49,7 +49,11 @@ class Worker:
     def started(self) -> None:
         self.core.do(
             ev.WorkerStarted(
-                event_id=self.core.new_id(), instance_id=self.instance_id, incarnation=self.incarnation, pid=7, isolation="S3"
+                event_id=self.core.new_id(),
+                instance_id=self.instance_id,
+                incarnation=self.incarnation,
+                pid=7,
+                isolation="S3",
             )
         )
 
@@ -179,13 +183,19 @@ class Core:
         """A new run: every process and link of the last one is gone."""
         self.unstarted.clear()
         boot = ev.Boot(
-            event_id=self.new_id(), boot_id=f"boot-{self._ids}", isolation="S3", bundles=self.bundles, policy=self.policy
+            event_id=self.new_id(),
+            boot_id=f"boot-{self._ids}",
+            isolation="S3",
+            bundles=self.bundles,
+            policy=self.policy,
         )
         self.do(boot, lose_effects=lose_effects)
 
     def exited(self, instance_id: str, incarnation: int, reason: str = "exited") -> None:
         self.unstarted = [w for w in self.unstarted if (w.instance_id, w.incarnation) != (instance_id, incarnation)]
-        self.do(ev.WorkerExited(event_id=self.new_id(), instance_id=instance_id, incarnation=incarnation, reason=reason))
+        self.do(
+            ev.WorkerExited(event_id=self.new_id(), instance_id=instance_id, incarnation=incarnation, reason=reason)
+        )
 
     def stop(self) -> None:
         self.do(ev.Stopping(event_id=self.new_id(), reason="test"))
@@ -210,7 +220,9 @@ class Core:
             self.wall_ms += wait if wall is None else 0
             self.wake()
             due_wall, due_steady = self.due()
-            late = (due_wall is not None and due_wall <= self.wall_ms) or (due_steady is not None and due_steady <= self.steady_ms)
+            late = (due_wall is not None and due_wall <= self.wall_ms) or (
+                due_steady is not None and due_steady <= self.steady_ms
+            )
             if self.steady_ms == end_steady and not late:
                 return
         raise AssertionError("timers do not come to rest")
@@ -228,9 +240,16 @@ class Core:
         """Open a link and say hello; the frames that came of it."""
         return self.send("hello", {"agent_id": agent_id, "protocol": 1, **hello}, link=link or agent_id)
 
-    def send(self, type_: str, payload: Body, *, link: str = "a1", conversation: str | None = None, message_id: str = "") -> list[Body]:
+    def send(
+        self, type_: str, payload: Body, *, link: str = "a1", conversation: str | None = None, message_id: str = ""
+    ) -> list[Body]:
         """One frame; those that came back on this link."""
-        frame: Body = {"type": f"lineup.v1.{type_}", "message_id": message_id or f"m{self.new_id()}", "sent_at": AT, "payload": payload}
+        frame: Body = {
+            "type": f"lineup.v1.{type_}",
+            "message_id": message_id or f"m{self.new_id()}",
+            "sent_at": AT,
+            "payload": payload,
+        }
         if conversation is not None:
             frame["conversation_id"] = conversation
         return self.send_raw(frame, link=link)
@@ -249,7 +268,14 @@ class Core:
         return str(meta.inventory_revision)
 
     def call(
-        self, tool_id: str, input_: Any = None, *, call_id: str = "k1", link: str = "a1", conversation: str = "c1", **more: Any
+        self,
+        tool_id: str,
+        input_: Any = None,
+        *,
+        call_id: str = "k1",
+        link: str = "a1",
+        conversation: str = "c1",
+        **more: Any,
     ) -> Body:
         """Call a tool; the receipt's payload."""
         if not self.frames.get(link):
@@ -297,13 +323,21 @@ class Core:
 
     # Host
 
-    def action(self, name: str, *, actor: str = "person", action_id: str = "", bundle: Any = None, **args: Any) -> fx.ReplyHost:
+    def action(
+        self, name: str, *, actor: str = "person", action_id: str = "", bundle: Any = None, **args: Any
+    ) -> fx.ReplyHost:
         """One action of a person or the operator; its answer."""
         action_id = action_id or f"x{self.new_id()}"
         reply_to = self.new_id()
         self.do(
             ev.HostAction(
-                event_id=self.new_id(), reply_to=reply_to, action_id=action_id, actor=actor, name=name, args=args, bundle=bundle
+                event_id=self.new_id(),
+                reply_to=reply_to,
+                action_id=action_id,
+                actor=actor,
+                name=name,
+                args=args,
+                bundle=bundle,
             )
         )
         return self.replies[reply_to]

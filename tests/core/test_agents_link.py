@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from lineup_protocol import limits
-from lineup_supervisor.core.schema import AGENTS, OUTBOX_ITEMS
 
 from core.harness import AT, Core
+from lineup_protocol import limits
+from lineup_supervisor.core.schema import AGENTS, OUTBOX_ITEMS
 
 
 @pytest.fixture
@@ -62,7 +62,9 @@ def test_a_hello_that_cannot_be_is_refused_and_the_link_closed(payload: Any, cod
     assert core.dump() == before
 
 
-@pytest.mark.parametrize("frame", [None, 7, [], {}, {"type": "lineup.v1.ping"}, {"type": "lineup.v1.nonsense", "message_id": "m"}])
+@pytest.mark.parametrize(
+    "frame", [None, 7, [], {}, {"type": "lineup.v1.ping"}, {"type": "lineup.v1.nonsense", "message_id": "m"}]
+)
 def test_a_malformed_frame_gets_an_error_and_the_link_lives(core: Core, frame: Any) -> None:
     before = core.dump()
     (error,) = core.send_raw(frame)
@@ -169,7 +171,13 @@ def test_what_a_person_writes_waits_for_the_agent(core: Core) -> None:
 
 
 def test_texts_of_agents_are_durable_deliveries_to_interact(core: Core) -> None:
-    frame = {"type": "lineup.v1.message.text", "message_id": "m-1", "conversation_id": "c1", "sent_at": AT, "payload": {"text": "hi"}}
+    frame = {
+        "type": "lineup.v1.message.text",
+        "message_id": "m-1",
+        "conversation_id": "c1",
+        "sent_at": AT,
+        "payload": {"text": "hi"},
+    }
     core.send_raw(frame)
     core.send_raw(frame)
     chat = core.start("chat")
@@ -212,7 +220,9 @@ def test_the_inventory_changes_with_its_content_and_not_else(core: Core) -> None
 
 
 def test_calls_of_the_operator_have_records_and_no_outbox(core: Core) -> None:
-    answer = core.did("call.start", actor="operator", call_id="k1", tool_id="lab.direct", conversation_id="c1", input={"n": 1})
+    answer = core.did(
+        "call.start", actor="operator", call_id="k1", tool_id="lab.direct", conversation_id="c1", input={"n": 1}
+    )
     assert answer["receipt"]["accepted"]
     worker = core.start("lab")
     worker.take("k1")
@@ -220,7 +230,9 @@ def test_calls_of_the_operator_have_records_and_no_outbox(core: Core) -> None:
     worker.accept("tool.complete", call_id="k1", result={"n": 2})
     assert core.query("call", call_id="k1")["result"] == {"n": 2}
     assert list(core.scan(OUTBOX_ITEMS)) == []
-    again = core.did("call.start", actor="operator", call_id="k1", tool_id="lab.direct", conversation_id="c1", input={"n": 1})
+    again = core.did(
+        "call.start", actor="operator", call_id="k1", tool_id="lab.direct", conversation_id="c1", input={"n": 1}
+    )
     assert again["record"]["status"] == "completed"
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
+from core.harness import CONFIRM, Core, rebuild, status_of
 from lineup_protocol import limits
 from lineup_supervisor.core.policy import Policy
 from lineup_supervisor.core.schema import AGENTS, CALLS, RECEIPTS
-
-from core.harness import CONFIRM, Core, rebuild, status_of
 
 # What a refused call may write: its own record and result. Everything else stays as it was.
 OF_A_REJECTION = ("calls", "calls_by_id", "calls_by_time", "outbox", "agents", "receipts", "receipt_ring")
@@ -150,9 +150,17 @@ def test_a_settled_call_gives_its_share_back(core: Core) -> None:
 @pytest.mark.parametrize(
     ("tool", "input_", "answer"),
     [
-        ("choice", {"title": "T", "prompt": "P", "mode": "button", "actions": [{"id": "a", "label": "A"}]}, {"action_ids": ["a"]}),
+        (
+            "choice",
+            {"title": "T", "prompt": "P", "mode": "button", "actions": [{"id": "a", "label": "A"}]},
+            {"action_ids": ["a"]},
+        ),
         ("confirm", CONFIRM, {"approved": True}),
-        ("input", {"title": "T", "prompt": "P", "fields": [{"id": "f", "label": "F", "type": "text"}]}, {"values": {"f": "x"}}),
+        (
+            "input",
+            {"title": "T", "prompt": "P", "fields": [{"id": "f", "label": "F", "type": "text"}]},
+            {"values": {"f": "x"}},
+        ),
     ],
 )
 def test_the_older_form_becomes_the_same_record(core: Core, tool: str, input_: Any, answer: Any) -> None:
@@ -178,7 +186,8 @@ def test_exactly_one_of_tool_and_tool_id(core: Core, payload: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("expires_at", "rule"), [("tomorrow", "RFC 3339"), ("2001-01-01T00:00:00Z", "future"), ("2026-11-30T08:00:00+02:00", "RFC 3339")]
+    ("expires_at", "rule"),
+    [("tomorrow", "RFC 3339"), ("2001-01-01T00:00:00Z", "future"), ("2026-11-30T08:00:00+02:00", "RFC 3339")],
 )
 def test_a_question_that_has_expired_before_it_is_asked_is_refused(core: Core, expires_at: str, rule: str) -> None:
     rejected(core, "tool_input_invalid", "confirm", {**CONFIRM, "expires_at": expires_at})

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from lineup_supervisor.core.policy import Policy
-from lineup_supervisor.core.schema import CALLS, INBOX, INSTANCES, START_QUEUE, WORKERS
 
 from core.harness import Core, Worker, status_of
+from lineup_supervisor.core.policy import Policy
+from lineup_supervisor.core.schema import CALLS, INBOX, INSTANCES, START_QUEUE, WORKERS
 
 RESULT = {"n": 7, "by": "me"}
 
@@ -364,7 +364,8 @@ def test_lost_effects_are_made_good_by_the_next_boot(core: Core) -> None:
     from lineup_supervisor.core import events as ev
 
     core.do(
-        ev.WorkerFrame(event_id=core.new_id(), instance_id=worker.instance_id, incarnation=1, frame=frame), lose_effects=True
+        ev.WorkerFrame(event_id=core.new_id(), instance_id=worker.instance_id, incarnation=1, frame=frame),
+        lose_effects=True,
     )
     assert core.result() is None
     core.boot()

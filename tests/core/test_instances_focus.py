@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from lineup_supervisor.core.policy import Policy
-from lineup_supervisor.core.schema import INSTANCES, SESSIONS, SNAPSHOTS
 
 from core.harness import Core, Worker
+from lineup_supervisor.core.policy import Policy
+from lineup_supervisor.core.schema import INSTANCES, SESSIONS, SNAPSHOTS
 
 RESULT = {"n": 1}
 
@@ -51,7 +51,10 @@ def test_launch_brings_to_the_front_and_its_end_gives_the_screen_back(core: Core
     worker.take("k1")
     worker.accept("tool.complete", call_id="k1", result=RESULT)
     assert (focus(core), state(core, "lab"), state(core, "chat")) == (["chat"], "background", "foreground")
-    assert [m["body"]["state"] for m in worker.messages if m["type"] == "context.changed"] == ["foreground", "background"]
+    assert [m["body"]["state"] for m in worker.messages if m["type"] == "context.changed"] == [
+        "foreground",
+        "background",
+    ]
 
 
 def test_the_screen_is_given_back_after_the_last_call_that_borrowed_it(core: Core) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
+from core.harness import CONFIRM, Core, Worker
 from lineup_protocol import limits
 from lineup_protocol.times import to_rfc3339
 from lineup_supervisor.core.schema import INTERACTIONS
-
-from core.harness import CONFIRM, Core, Worker
 
 ACTIONS = [{"id": "red", "label": "Red"}, {"id": "blue", "label": "Blue", "description": "like the sky"}]
 FIELDS = [
@@ -24,9 +24,19 @@ KINDS: list[tuple[str, dict[str, Any], Any, Any]] = [
     ("notice", NOTICE, {"acknowledged": True}, {"acknowledged": True}),
     ("confirm", CONFIRM, {"approved": False}, {"approved": False}),
     ("choice", CHOICE, {"action_ids": ["blue", "blue"]}, {"action_ids": ["blue"]}),
-    ("choice", CHOICE | {"mode": "multi-choice"}, {"action_ids": ["blue", "red", "blue"]}, {"action_ids": ["blue", "red"]}),
+    (
+        "choice",
+        CHOICE | {"mode": "multi-choice"},
+        {"action_ids": ["blue", "red", "blue"]},
+        {"action_ids": ["blue", "red"]},
+    ),
     ("choice", CHOICE | {"mode": "multi-choice"}, {"action_ids": []}, {"action_ids": []}),
-    ("input", INPUT, {"values": {"name": "Ada", "age": 36, "bio": "a\nb"}}, {"values": {"name": "Ada", "age": 36, "bio": "a\nb"}}),
+    (
+        "input",
+        INPUT,
+        {"values": {"name": "Ada", "age": 36, "bio": "a\nb"}},
+        {"values": {"name": "Ada", "age": 36, "bio": "a\nb"}},
+    ),
     ("input", INPUT, {"values": {"name": "Ada"}}, {"values": {"name": "Ada"}}),
 ]
 WRONG: list[tuple[str, dict[str, Any], Any]] = [
@@ -69,7 +79,9 @@ def ask(worker: Worker, kind: str, request: dict[str, Any], **more: Any) -> str:
 
 
 @pytest.mark.parametrize(("kind", "request_", "answer", "normal"), KINDS)
-def test_an_agents_question_is_answered_through_interact(core: Core, kind: str, request_: Any, answer: Any, normal: Any) -> None:
+def test_an_agents_question_is_answered_through_interact(
+    core: Core, kind: str, request_: Any, answer: Any, normal: Any
+) -> None:
     core.call_accepted(kind, request_)
     (question,) = core.questions()
     assert question["owner"] == {
@@ -79,7 +91,9 @@ def test_an_agents_question_is_answered_through_interact(core: Core, kind: str, 
         "source": "agent_tool",
         "parent_call_id": "k1",
     }
-    assert core.did("interaction.answer", interaction_id=question["interaction_id"], result=answer) == {"result": normal}
+    assert core.did("interaction.answer", interaction_id=question["interaction_id"], result=answer) == {
+        "result": normal
+    }
     chat = core.start("chat")
     (delivery,) = chat.deliveries("interaction.result")
     assert delivery["body"]["interaction"]["result"] == normal
@@ -106,7 +120,9 @@ def test_an_apps_question_goes_back_to_that_app(core: Core, kind: str, request_:
 
 
 @pytest.mark.parametrize(("kind", "request_", "answer"), WRONG)
-def test_an_answer_that_breaks_a_rule_is_refused_with_its_path(core: Core, kind: str, request_: Any, answer: Any) -> None:
+def test_an_answer_that_breaks_a_rule_is_refused_with_its_path(
+    core: Core, kind: str, request_: Any, answer: Any
+) -> None:
     core.call_accepted(kind, request_)
     id_ = core.questions()[0]["interaction_id"]
     before = core.dump("action_results", "timers", "timer_due")
@@ -136,7 +152,9 @@ def test_nobody_answers_or_cancels_for_another(core: Core) -> None:
     other = core.start("lab2")
     before = core.dump()
     assert other.refused("ui.cancel", interaction_id=id_) == "app_scope_mismatch"
-    assert other.refused("ui.request", request={"kind": "confirm", **CONFIRM}, parent_call_id="k1") == "app_scope_mismatch"
+    assert (
+        other.refused("ui.request", request={"kind": "confirm", **CONFIRM}, parent_call_id="k1") == "app_scope_mismatch"
+    )
     assert core.dump() == before
     assert core.action("interaction.answer", interaction_id="q-none", result={}).code == "interaction_not_found"
 
@@ -148,7 +166,9 @@ def test_an_owner_cannot_be_passed_in(core: Core, name: str) -> None:
     assert worker.refused("ui.request", request={"kind": "confirm", **CONFIRM, name: "chat"}) == "interaction_invalid"
     assert core.dump() == before
     worker.raw({"type": "ui.request", "id": "z", "body": {"request": {"kind": "confirm", **CONFIRM}, name: "chat"}})
-    assert core.audited("worker.violation")[-1].detail["code"] == "message_invalid", "the table of messages has no such field"
+    assert core.audited("worker.violation")[-1].detail["code"] == "message_invalid", (
+        "the table of messages has no such field"
+    )
     assert core.questions() == []
 
 
@@ -176,16 +196,22 @@ def test_expiry(core: Core) -> None:
     core.advance(6)
     assert core.row(INTERACTIONS, id_).status == "expired"
     assert worker.deliveries("interaction.result")[0]["body"]["interaction"]["status"] == "expired"
-    assert core.action("interaction.answer", interaction_id=id_, result={"approved": True}).code == "interaction_expired"
+    assert (
+        core.action("interaction.answer", interaction_id=id_, result={"approved": True}).code == "interaction_expired"
+    )
     past = to_rfc3339(core.wall_ms)
-    assert worker.refused("ui.request", request={"kind": "confirm", **CONFIRM}, expires_at=past) == "interaction_invalid"
+    assert (
+        worker.refused("ui.request", request={"kind": "confirm", **CONFIRM}, expires_at=past) == "interaction_invalid"
+    )
 
 
 def test_an_answer_after_its_time_loses_even_if_the_clock_has_not_struck(core: Core) -> None:
     worker = lab(core)
     id_ = ask(worker, "confirm", CONFIRM, expires_at=to_rfc3339(core.wall_ms + 5_000))
     core.wall_ms += 5_000
-    assert core.action("interaction.answer", interaction_id=id_, result={"approved": True}).code == "interaction_expired"
+    assert (
+        core.action("interaction.answer", interaction_id=id_, result={"approved": True}).code == "interaction_expired"
+    )
 
 
 def test_presented_drafts_and_restart(core: Core) -> None:
@@ -287,7 +313,12 @@ def test_modal_is_lowered_for_what_is_not_on_screen(core: Core) -> None:
         {"kind": "choice", "title": "T", "prompt": "P", "mode": "many", "actions": ACTIONS},
         {"kind": "choice", "title": "T", "prompt": "P", "mode": "button", "actions": [*ACTIONS, *ACTIONS]},
         {"kind": "input", "title": "T", "prompt": "P", "fields": [{"id": "f", "label": "F", "type": "date"}]},
-        {"kind": "input", "title": "T", "prompt": "P", "fields": [{"id": "f", "label": "F", "type": "text", "minimum": 1}]},
+        {
+            "kind": "input",
+            "title": "T",
+            "prompt": "P",
+            "fields": [{"id": "f", "label": "F", "type": "text", "minimum": 1}],
+        },
         {
             "kind": "input",
             "title": "T",

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
+from core.harness import CONFIRM, Core, rebuild
 from lineup_supervisor.core import invariants
 from lineup_supervisor.core.schema import (
     AGENTS,
@@ -27,8 +29,6 @@ from lineup_supervisor.core.schema import (
 )
 from lineup_supervisor.core.tables import CallState, InstanceState, OperationState
 from lineup_supervisor.core.txn import Txn
-
-from core.harness import CONFIRM, Core, rebuild
 
 
 def first(txn: Txn, table: Any) -> tuple[Any, Any]:
@@ -66,8 +66,10 @@ BREAKS = {
     "operation": (change(OPERATIONS, state=OperationState.COMPLETED), "operation"),
     "timers": (lambda txn: txn.put(TIMER_DUE, ("x", "y"), TimerRow(clock="wall", due_ms=1)), "timers differ"),
     "clock of a call": (
-        lambda txn: [txn.delete(TIMERS, k) for k, _ in list(txn.scan(TIMERS)) if k[2] == "call"]
-        and [txn.delete(TIMER_DUE, k) for k, _ in list(txn.scan(TIMER_DUE)) if k[0] == "call"],
+        lambda txn: (
+            [txn.delete(TIMERS, k) for k, _ in list(txn.scan(TIMERS)) if k[2] == "call"]
+            and [txn.delete(TIMER_DUE, k) for k, _ in list(txn.scan(TIMER_DUE)) if k[0] == "call"]
+        ),
         "its clock stands",
     ),
 }

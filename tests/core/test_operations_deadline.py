@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from lineup_supervisor.core.schema import INSTANCES, OPERATIONS, SESSIONS
 
 from core.harness import Core
+from lineup_supervisor.core.schema import INSTANCES, OPERATIONS, SESSIONS
 
 START = {"duration_seconds": 60, "activity": "reading"}
 
@@ -63,7 +63,10 @@ def test_its_worker_is_told_and_cannot_decide(core: Core) -> None:
     begin(core, duration_seconds=30)
     worker = core.start("timer")
     worker.take("k1")
-    assert worker.refused("tool.complete", call_id="k1", result={"state": "completed"}) in ("conflict", "tool_output_invalid")
+    assert worker.refused("tool.complete", call_id="k1", result={"state": "completed"}) in (
+        "conflict",
+        "tool_output_invalid",
+    )
     assert worker.refused("tool.fail", call_id="k1", code="x", message="y") == "conflict"
     assert worker.refused("tool.cancel", call_id="k1") == "conflict"
     assert core.result() is None

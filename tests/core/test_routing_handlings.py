@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from lineup_supervisor.core import routing
-from lineup_supervisor.core.schema import CALLS, INSTANCES
 
 from core.harness import CONFIRM, Core
+from lineup_supervisor.core import routing
+from lineup_supervisor.core.schema import CALLS, INSTANCES
 from simulation.bundles import TOOLS
 
 

@@ -6,12 +6,12 @@ from enum import StrEnum
 from typing import Any
 
 import pytest
+
+from core.harness import Core
 from lineup_protocol.errors import CODES, LineUpError
 from lineup_supervisor.core import machine
 from lineup_supervisor.core.machine import IGNORE, Ignore, Machine, Refuse
 from lineup_supervisor.core.tables import CALL, MACHINES
-
-from core.harness import Core
 from simulation.run import run
 
 Pair = tuple[Machine[Any, Any], StrEnum, StrEnum]
@@ -20,7 +20,11 @@ PAIRS: list[Pair] = [(m, s, e) for m in MACHINES for s in m.states for e in m.ev
 # Moves that no event of the outside can bring about, each with the rule that keeps it away. They stand in the tables
 # because a table has to be total, and as the answer if a later rule brings them about.
 UNREACHABLE = {
-    ("call", "waiting_for_app", "redeliver"): "worker_lost looks at running calls; what waits is delivered again as it is",
+    (
+        "call",
+        "waiting_for_app",
+        "redeliver",
+    ): "worker_lost looks at running calls; what waits is delivered again as it is",
     ("interaction", "pending", "fail"): "owner_closed fails only what was answered; the rest it cancels",
     ("interaction", "presented", "fail"): "as above",
     ("instance", "starting", "suspend"): "suspend looks at instances in the background",

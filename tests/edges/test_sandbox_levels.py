@@ -370,7 +370,11 @@ def child():
 say(child=attempt(child))
 """
     assert stage.run(level, code)["child"].startswith("PermissionError")
-    assert stage.run(level, code, processes=4)["child"] == "done: 7", "forked, and still no exec"
+    found = stage.run(level, code, processes=4)["child"]
+    if level == "S3":
+        assert found == "done: 7", "forked, and still no exec"
+    else:
+        assert found.startswith("PermissionError"), "nothing would take a child along when the supervisor is killed"
 
 
 def test_a_missing_layer_is_an_error_never_less(stage: Stage) -> None:

@@ -1,9 +1,10 @@
-"""Makes ``processes.support`` and ``hostile`` importable, and shares one Runtime per module and isolation level."""
+"""Makes ``processes.support`` and ``hostile`` importable, and shares one Runtime per isolation level."""
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,30 +16,36 @@ if TESTS not in sys.path:
 from hostile.support.stage import Stage, agent_on, started  # noqa: E402 - after the path is known
 from processes.support.runtime import Runtime  # noqa: E402
 
-
-@pytest.fixture(scope="module", params=("S3", "S2"))
-def confined(request: pytest.FixtureRequest) -> Iterator[Runtime]:
-    """A Runtime at each confining level, with the bundles that the module names in ``BUNDLES_NEEDED``."""
-    with started(request.param, *request.module.BUNDLES_NEEDED) as made:
-        yield made
+BUNDLES = ("prowler", "caller", "breaker", "snoop", "hungry", "brood", "wire", "bystander")
 
 
-@pytest.fixture(scope="module")
-def sandboxed(request: pytest.FixtureRequest) -> Iterator[Runtime]:
-    """The same at the default level alone."""
-    with started("S3", *request.module.BUNDLES_NEEDED) as made:
-        yield made
+@pytest.fixture(scope="session")
+def runtime_at() -> Iterator[Callable[[str], Runtime]]:
+    """Starts a Runtime at a level when the first test asks for it; each ends cleanly after the last, and leaves nothing."""
+    made: dict[str, Runtime] = {}
+    with contextlib.ExitStack() as open_:
+
+        def at(level: str) -> Runtime:
+            if level not in made:
+                made[level] = open_.enter_context(started(level, *BUNDLES))
+            return made[level]
+
+        yield at
 
 
-@pytest.fixture
-async def on_confined(request: pytest.FixtureRequest, confined: Runtime) -> AsyncIterator[Stage]:
-    async with agent_on(confined, _name(request)) as stage:
+@pytest.fixture(params=("S3", "S2"))
+async def on_confined(
+    request: pytest.FixtureRequest, runtime_at: Callable[[str], Runtime]
+) -> AsyncIterator[Stage]:
+    """At each level that confines."""
+    async with agent_on(runtime_at(request.param), _name(request)) as stage:
         yield stage
 
 
 @pytest.fixture
-async def on_sandboxed(request: pytest.FixtureRequest, sandboxed: Runtime) -> AsyncIterator[Stage]:
-    async with agent_on(sandboxed, _name(request)) as stage:
+async def on_sandboxed(request: pytest.FixtureRequest, runtime_at: Callable[[str], Runtime]) -> AsyncIterator[Stage]:
+    """At the default level."""
+    async with agent_on(runtime_at("S3"), _name(request)) as stage:
         yield stage
 
 

@@ -15,8 +15,6 @@ from urllib.parse import urlsplit
 from hostile.support.stage import Stage
 from processes.support.family import descendants
 
-BUNDLES_NEEDED = ("prowler", "caller", "breaker", "snoop", "bystander")
-
 
 def assert_all_denied(found: dict[str, str]) -> None:
     assert found

@@ -7,8 +7,6 @@ import time
 import pytest
 from hostile.support.stage import Stage, assert_harmless
 
-BUNDLES_NEEDED = ("wire", "bystander")
-
 DEPTHS = (33, 511, 1025, 3000, 1_000_000)
 BOMBS = ("ddffffffff", "dfffffffff", "c6ffffffff", "c9ffffffff01", "9ffd74f7dd74fffdbd", "82a474797065a178a474797065a179")
 BOMBS += ("d7ff" + "ff" * 8,)

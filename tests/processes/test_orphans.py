@@ -115,7 +115,9 @@ async def test_without_a_sandbox_of_namespaces_nobody_stays_either(own: Runtime,
     await agent.call("forking.echo", {"text": "x"}, call_id="k")
     assert (await agent.result("k"))["status"] == "completed"
     await agent.call("forking.fork", {"text": "x"}, call_id="f")
-    await agent.result("f")  # forbidden there, or it must not help
+    refused = await agent.result("f")
+    assert refused["error"]["code"] == "tool_failed", "nothing would take a child along there, so there is none"
+    assert "PermissionError" in refused["error"]["message"]
     own.kill()
     await agent.cut()
 

@@ -56,7 +56,7 @@ class SimAgent:
     # what it does
 
     def act(self) -> None:
-        world, mix, rng = self.world, self.world.mix, self.world.rng
+        mix, rng = self.world.mix, self.world.rng
         link = self.link
         if link is None:
             self.connect()
@@ -164,14 +164,22 @@ class SimAgent:
         for call_id, frame in self.calls.items():
             receipt = self.receipts.get(frame["message_id"], {})
             refused = receipt.get("accepted") is False and not self._is_recorded_refusal(receipt)
-            if call_id not in self.results and (not refused or receipt["code"] in ("storage_full", "rate_limited", "runtime_stopping")):
+            if call_id not in self.results and (
+                not refused or receipt["code"] in ("storage_full", "rate_limited", "runtime_stopping")
+            ):
                 left.append(frame)
         return left
 
     @staticmethod
     def _is_recorded_refusal(receipt: Frame) -> bool:
         """A refused call has a result as well, but for refusals of the message that carried it."""
-        return receipt.get("code") not in ("message_invalid", "call_id_conflict", "storage_full", "rate_limited", "runtime_stopping")
+        return receipt.get("code") not in (
+            "message_invalid",
+            "call_id_conflict",
+            "storage_full",
+            "rate_limited",
+            "runtime_stopping",
+        )
 
     # frames
 

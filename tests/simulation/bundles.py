@@ -19,7 +19,9 @@ _N = {
 }
 
 
-def _tool(scope: str, name: str, handling: str, *, front: bool = False, restore: bool = False, **more: Any) -> dict[str, Any]:
+def _tool(
+    scope: str, name: str, handling: str, *, front: bool = False, restore: bool = False, **more: Any
+) -> dict[str, Any]:
     return {
         "id": f"{scope}.{name}",
         "version": 1,

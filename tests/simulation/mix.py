@@ -1,4 +1,4 @@
-"""Which faults a run has, and how often: drawn from the seed, so that some runs are calm and some have a few loud faults."""
+"""Which faults a run has, and how often: drawn from the seed; some runs are calm, some have a few loud faults."""
 
 from __future__ import annotations
 

@@ -9,7 +9,9 @@ from simulation.mutations import MUTATIONS, caught_by
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="mutate", description="Show that the checkers catch deliberate bugs of the core.")
+    parser = argparse.ArgumentParser(
+        prog="mutate", description="Show that the checkers catch deliberate bugs of the core."
+    )
     parser.add_argument("names", nargs="*", metavar="NAME", help="mutations (default: all)")
     parser.add_argument("--seeds", type=int, default=400, help="seeds to try for each (default: 400)")
     parser.add_argument("--steps", type=int, default=300, help="steps of each seed (default: 300)")

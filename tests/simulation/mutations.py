@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import msgspec
+
 from lineup_protocol.errors import LineUpError
 from lineup_supervisor.core import (
     agents,
@@ -29,7 +30,6 @@ from lineup_supervisor.core import (
 from lineup_supervisor.core.schema import AGENTS, CALLS, INBOX, OUTBOX_ITEMS, WORKERS
 from lineup_supervisor.core.tables import INTERACTION, CallEvent, InteractionEvent, InteractionState
 from lineup_supervisor.engine import Engine
-
 from simulation.run import run
 
 replace = msgspec.structs.replace
@@ -120,7 +120,12 @@ def drop_dedupe(patch: Patch) -> None:
     def known(ctx: Any, call: Any, input_digest: str) -> Any:
         answer = orig(ctx, call, input_digest)
         if call.result is not None:
-            payload = {"call_id": call.call_id, "status": str(call.status), "result": call.result, "at": "2026-11-30T08:00:00Z"}
+            payload = {
+                "call_id": call.call_id,
+                "status": str(call.status),
+                "result": call.result,
+                "at": "2026-11-30T08:00:00Z",
+            }
             outbox.append(ctx, call.agent_id, "lineup.v1.tool.result", call.conversation_id, payload)
         return answer
 
@@ -148,7 +153,12 @@ def skip_redelivery(patch: Patch) -> None:
 @mutation("a call that must not run twice is delivered again")
 def redeliver_everything(patch: Patch) -> None:
     def lost(ctx: Any, call: Any, detail: str, reason: str) -> None:
-        if call.status == "running" and call.operation_id is None and call.interaction_id is None and not call.cancel_requested:
+        if (
+            call.status == "running"
+            and call.operation_id is None
+            and call.interaction_id is None
+            and not call.cancel_requested
+        ):
             calls.queue(ctx, replace(call, attempt=call.attempt + 1))
         else:
             orig(ctx, call, detail, reason)

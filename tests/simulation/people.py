@@ -95,7 +95,12 @@ class Person:
         self.note("action", {"action_id": action_id, "name": action, "args": args})
         self.world.submit(
             ev.HostAction(
-                event_id=self.world.new_id("e"), reply_to=reply_to, action_id=action_id, actor=actor, name=action, args=args
+                event_id=self.world.new_id("e"),
+                reply_to=reply_to,
+                action_id=action_id,
+                actor=actor,
+                name=action,
+                args=args,
             )
         )
 
@@ -148,7 +153,9 @@ class Person:
         elif roll < 0.4:
             self.do("interaction.cancel", interaction_id=id_, reason="not now")
         elif rng.random() < mix.invalid_answer:
-            self.do("interaction.answer", interaction_id=id_, result=rng.choice((None, {}, {"approved": 1}, {"values": 7})))
+            self.do(
+                "interaction.answer", interaction_id=id_, result=rng.choice((None, {}, {"approved": 1}, {"values": 7}))
+            )
         else:
             self.do("interaction.answer", interaction_id=id_, result=self.answer_to(row))
 
@@ -174,7 +181,9 @@ class Person:
         if not rows:
             return
         row = rng.choice(rows)
-        name = rng.choice(("instance.front", "instance.front", "instance.back", "conversation.home", "session.continue"))
+        name = rng.choice(
+            ("instance.front", "instance.front", "instance.back", "conversation.home", "session.continue")
+        )
         if name == "conversation.home":
             self.do(name, conversation_id=row["conversation_id"])
         elif name == "session.continue":
@@ -200,7 +209,14 @@ class Person:
             self.operator_calls.append(call_id)
             conversation = rng.choice(world.all_conversations())
             input_ = world.input_for(tool_id)
-            self.do("call.start", actor="operator", call_id=call_id, tool_id=tool_id, conversation_id=conversation, input=input_)
+            self.do(
+                "call.start",
+                actor="operator",
+                call_id=call_id,
+                tool_id=tool_id,
+                conversation_id=conversation,
+                input=input_,
+            )
         elif self.operator_calls:
             self.do("call.cancel", actor="operator", call_id=rng.choice(self.operator_calls))
 
@@ -213,7 +229,9 @@ class Person:
         elif roll < 0.4 and surfaces:
             row = rng.choice(surfaces)
             name = rng.choice(("surface.event", "surface.submit", "surface.patch", "surface.torn"))
-            more = {"surface.event": {"name": "pick", "payload": 1}, "surface.submit": {"payload": {"k": 1}}}.get(name, {})
+            more = {"surface.event": {"name": "pick", "payload": 1}, "surface.submit": {"payload": {"k": 1}}}.get(
+                name, {}
+            )
             if name == "surface.patch":
                 more = {"patch": {"p": rng.randint(0, 9)}, "base_revision": rng.choice((None, row["revision"], 0))}
             self.do(name, surface_id=row["surface_id"], **more)

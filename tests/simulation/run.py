@@ -9,7 +9,6 @@ from checkers.history import Fault, History
 from checkers.verdict import judge
 from lineup_supervisor.core import invariants
 from lineup_supervisor.engine import EngineFailed
-
 from simulation.world import CoreFault, World
 
 INVARIANTS_EVERY = 50  # steps between two looks at the tables' own consistency
@@ -98,13 +97,19 @@ def shrink(seed: int, steps: int) -> list[int]:
 
 def transcript(history: History) -> Iterator[str]:
     """The run as its participants saw it, in order."""
-    lines = [(e.at, f"{a.agent_id:>12} {e.what:<9} {_short(e.data)}") for a in history.agents.values() for e in a.entries]
+    lines = [
+        (e.at, f"{a.agent_id:>12} {e.what:<9} {_short(e.data)}") for a in history.agents.values() for e in a.entries
+    ]
     lines += [
         (e.at, f"{f'{w.instance_id}/{w.incarnation}':>12} {e.what:<9} {_short(e.data)}")
         for w in history.workers.values()
         for e in w.entries
     ]
-    lines += [(e.at, f"{'person':>12} {e.what:<9} {_short(e.data)}") for e in history.host.entries if e.what not in ("delta", "watched")]
+    lines += [
+        (e.at, f"{'person':>12} {e.what:<9} {_short(e.data)}")
+        for e in history.host.entries
+        if e.what not in ("delta", "watched")
+    ]
     return (line for _, line in sorted(lines))
 
 

@@ -68,7 +68,11 @@ class Process:
         self.state = "running"
         self.note("started", None)
         started = ev.WorkerStarted(
-            event_id=world.new_id("e"), instance_id=self.instance_id, incarnation=self.incarnation, pid=7, isolation="S3"
+            event_id=world.new_id("e"),
+            instance_id=self.instance_id,
+            incarnation=self.incarnation,
+            pid=7,
+            isolation="S3",
         )
         world.submit(started)
         self.session.hello()
@@ -278,7 +282,9 @@ class Process:
         elif rng.random() < mix.hostile:
             self.todo.append(("hostile",))
         elif self.app_scope.startswith("lab"):
-            self.todo.append((rng.choice(("save", "foreground", "background", "close", "surface", "capability", "artifact")),))
+            self.todo.append(
+                (rng.choice(("save", "foreground", "background", "close", "surface", "capability", "artifact")),)
+            )
 
     # deeds
 
@@ -286,7 +292,8 @@ class Process:
         try:
             getattr(self, f"_do_{deed[0].replace('.', '_')}")(*deed[1:])
         except LineUpError as fault:
-            assert fault.code == "rate_limited", fault
+            if fault.code != "rate_limited":
+                raise
 
     def _do_ready(self) -> None:
         self.session.ready()
@@ -393,7 +400,11 @@ class Process:
         self._send_raw(
             rng.choice(
                 (
-                    {"type": "tool.complete", "id": id_, "body": {"call_id": other, "result": {"n": 1, "by": "forged"}}},
+                    {
+                        "type": "tool.complete",
+                        "id": id_,
+                        "body": {"call_id": other, "result": {"n": 1, "by": "forged"}},
+                    },
                     {"type": "tool.complete", "id": id_, "body": {"call_id": other, "result": {"approved": True}}},
                     {"type": "tool.fail", "id": id_, "body": {"call_id": other, "code": "forged", "message": "forged"}},
                     {"type": "tool.cancel", "id": id_, "body": {"call_id": other}},

@@ -1,7 +1,7 @@
 """One simulated world: the real core and engine over the in-memory store, and everybody around them.
 
-Everything random comes from the seed: step ``i`` draws from a generator seeded with ``(seed, i)``, so that a run replays
-exactly and steps can be left out when a failing run is made shorter.
+Everything random comes from the seed: step ``i`` draws from a generator seeded with ``(seed, i)``, so that a run
+replays exactly and steps can be left out when a failing run is made shorter.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from lineup_supervisor.core.schema import META, TABLES
 from lineup_supervisor.core.step import step
 from lineup_supervisor.edges.store_memory import MemoryStore
 from lineup_supervisor.engine import Engine
-
 from simulation import bundles
 from simulation.agents import CLOSE, Link, SimAgent
 from simulation.mix import Mix, calm, draw
@@ -30,7 +29,10 @@ from simulation.people import Person
 from simulation.workers import Process
 
 START_WALL_MS = 1_796_000_000_000
-FIELDS = [{"id": "name", "label": "Name", "type": "text", "required": True}, {"id": "age", "label": "Age", "type": "number"}]
+FIELDS = [
+    {"id": "name", "label": "Name", "type": "text", "required": True},
+    {"id": "age", "label": "Age", "type": "number"},
+]
 REST_ROUNDS_MAX = 4_000
 
 
@@ -232,7 +234,12 @@ class World:
                 if (process := self.processes.get((instance_id, incarnation))) is not None:
                     process.stop(effect.reason, effect.grace_ms)
             case fx.ReplyHost(reply_to=reply_to):
-                body = {"accepted": effect.accepted, "code": effect.code, "message": effect.message, "detail": effect.detail}
+                body = {
+                    "accepted": effect.accepted,
+                    "code": effect.code,
+                    "message": effect.message,
+                    "detail": effect.detail,
+                }
                 self.person.reply(reply_to, body)
             case fx.HostWatched(agent_id=agent_id, call_id=call_id, record=record):
                 self.person.note("watched", {"agent_id": agent_id, "call_id": call_id, "record": record})
@@ -293,7 +300,11 @@ class World:
 
     def _choices(self) -> list[tuple[float, Callable[[], None]]]:
         mix, rng = self.mix, self.rng
-        choices: list[tuple[float, Callable[[], None]]] = [(2.0, self._agent_acts), (1.0, self.person.act), (1.0, self._time_passes)]
+        choices: list[tuple[float, Callable[[], None]]] = [
+            (2.0, self._agent_acts),
+            (1.0, self.person.act),
+            (1.0, self._time_passes),
+        ]
         if self.can_pump:
             choices.append((10.0, self.pump))
         if links := [link for link in self.links.values() if link.to_runtime]:
@@ -307,7 +318,9 @@ class World:
             choices.append((8.0, lambda: self._worker_acts(running)))
         if talking := [p for p in processes if p.to_runtime]:
             choices.append((6.0, lambda: rng.choice(talking).carry()))
-        choices.append((mix.wall_jump * 20, lambda: self.jump_wall(rng.choice((-3_600_000, -300_000, 300_000, 3_600_000)))))
+        choices.append(
+            (mix.wall_jump * 20, lambda: self.jump_wall(rng.choice((-3_600_000, -300_000, 300_000, 3_600_000))))
+        )
         choices.append((mix.full * 20, self._toggle_full))
         choices.append((mix.stop * 20, self._stop))
         choices.append((mix.reclaim * 20, self._reclaim))
@@ -352,7 +365,7 @@ class World:
     # coming to rest
 
     def rest(self) -> None:
-        """No more faults and nothing new: everything that is open has to come to its end in a bounded number of rounds."""
+        """No more faults and nothing new: all that is open has to come to its end in a bounded number of rounds."""
         self.mix = calm(self.mix)
         self.resting = True
         self.store.full = False
@@ -436,11 +449,15 @@ class World:
             for operation_id, operation in session.projection.operations.items():
                 shown = self.person.operations.get(operation_id)
                 if shown is not None and shown["state"] != operation.state:
-                    self.history.stale.append(f"{process.key} believes {operation_id} {operation.state}: {shown['state']}")
+                    self.history.stale.append(
+                        f"{process.key} believes {operation_id} {operation.state}: {shown['state']}"
+                    )
             for surface_id, surface in session.projection.surfaces.items():
                 page = self.person.surfaces.get(surface_id)
                 if page is not None and page["status"] == "open" and page["revision"] != surface.revision:
-                    self.history.stale.append(f"{process.key} has {surface_id} at {surface.revision}, not {page['revision']}")
+                    self.history.stale.append(
+                        f"{process.key} has {surface_id} at {surface.revision}, not {page['revision']}"
+                    )
 
     def _advance(self) -> bool:
         """Go on to the next timer; False if none is armed."""
@@ -456,7 +473,8 @@ class World:
         return True
 
     def _busy_with(self) -> str:
-        return f"queue {len(self.queue)}, due {self.due}, processes {[(p.key, p.state, list(p.todo)[:3]) for p in self.processes.values()]}"
+        processes = [(process.key, process.state, list(process.todo)[:3]) for process in self.processes.values()]
+        return f"queue {len(self.queue)}, due {self.due}, processes {processes}"
 
     def _read_the_end(self) -> None:
         """Ask the Runtime for its status and its whole audit, as an operator would."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from lineup_testkit import CallNotCompleted, StubRuntime
+
+from lineup_testkit import StubRuntime
 
 WORKERS = Path(__file__).parents[2] / "workers" / "lineup_workers"
 pytestmark = pytest.mark.lineup_bundle(WORKERS / "task_dashboard")
@@ -45,8 +46,12 @@ async def test_an_update_without_a_board_or_a_task_is_refused_by_name(stub_runti
     assert again.error["code"] == "task_exists"
 
 
-@pytest.mark.parametrize("input_", [{}, {"task_id": "t1"}, {"task_id": "", "title": "x"}, T1 | {"more": 1}, T1 | {"status": "done"}])
-async def test_input_is_checked_before_the_app_hears_of_it(stub_runtime: StubRuntime, input_: dict[str, object]) -> None:
+@pytest.mark.parametrize(
+    "input_", [{}, {"task_id": "t1"}, {"task_id": "", "title": "x"}, T1 | {"more": 1}, T1 | {"status": "done"}]
+)
+async def test_input_is_checked_before_the_app_hears_of_it(
+    stub_runtime: StubRuntime, input_: dict[str, object]
+) -> None:
     call = await stub_runtime.call("task-dashboard.open", input_)
     assert (call.receipt["code"], call.status) == ("tool_input_invalid", "rejected")
     assert stub_runtime.workers() == []
@@ -89,15 +94,15 @@ async def test_closing_an_unfinished_task_asks_the_person_in_its_own_place(stub_
     rt = stub_runtime
     opened = await rt.call("task-dashboard.open", T1)
     await rt.close_app("task-dashboard")
-    if rt.questions():
-        question = rt.question()
-        assert question["owner"]["app_scope"] == "task-dashboard"
-        assert rt.focus() == ["chat", "task-dashboard"], "no switch for the question"
-        await rt.answer({"approved": True})
-    assert opened.outcome is not None
-    assert not rt.is_open("task-dashboard")
-    with pytest.raises(CallNotCompleted) if opened.outcome["status"] != "completed" else _nothing():
-        assert opened.result == {"status": "cancelled"}
+    question = rt.question()
+    assert (question["kind"], question["owner"]["app_scope"]) == ("confirm", "task-dashboard")
+    assert rt.focus() == ["chat", "task-dashboard"], "no switch for the question"
+    await rt.answer({"approved": False})
+    assert (opened.is_open, rt.is_open("task-dashboard")) == (True, True)
+    await rt.close_app("task-dashboard")
+    await rt.answer({"approved": True})
+    assert opened.result == {"status": "cancelled"}
+    assert (rt.focus(), rt.is_open("task-dashboard")) == (["chat"], False)
 
 
 async def test_the_agent_takes_a_task_back(stub_runtime: StubRuntime) -> None:
@@ -128,11 +133,3 @@ async def test_the_story_of_a_call_reads_from_its_receipt_to_its_result(stub_run
     assert kinds[0] == "call.received"
     assert "call.running" in kinds
     assert "call.completed" in kinds
-
-
-class _nothing:
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, *_: object) -> None:
-        return None

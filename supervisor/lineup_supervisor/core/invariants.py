@@ -9,13 +9,17 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+from lineup_supervisor.core import retention
+from lineup_supervisor.core.audit import NO_HASH
 from lineup_supervisor.core.ctx import META_KEY
 from lineup_supervisor.core.outbox import OPERATOR
 from lineup_supervisor.core.schema import (
     AGENT_LINKS,
     AGENTS,
+    AUDIT,
     CALLS,
     CALLS_BY_ID,
+    CALLS_BY_TIME,
     CONVERSATIONS,
     FOCUSING,
     INBOX,
@@ -29,6 +33,9 @@ from lineup_supervisor.core.schema import (
     OPEN_SURFACES,
     OPERATIONS,
     OUTBOX_ITEMS,
+    RETIRED,
+    SESSION_ENTRIES,
+    SESSIONS,
     START_QUEUE,
     SURFACES,
     TIMER_DUE,
@@ -46,7 +53,7 @@ from lineup_supervisor.core.tables import (
     SurfaceState,
     WorkerState,
 )
-from lineup_supervisor.core.txn import Table, Txn
+from lineup_supervisor.core.txn import Key, Table, Txn
 
 
 def find_faults(txn: Txn) -> list[str]:
@@ -169,7 +176,7 @@ def _operations(txn: Txn) -> Iterator[str]:
             yield f"operation {key[0]} is {row.state}, indexed {indexed}, armed {armed}"
         seen[row.conversation_id, row.app_scope] += focusing
         call = txn.get(CALLS, (row.source_agent_id, row.source_call_id))
-        if call is None or CALL.is_final(call.status) == focusing:
+        if focusing if call is None else CALL.is_final(call.status) == focusing:
             yield f"operation {key[0]} is {row.state} and its call {call.status if call else 'missing'}"
     for where, count in seen.items():
         if count > 1:
@@ -190,4 +197,54 @@ def _timers(txn: Txn) -> Iterator[str]:
         yield f"the timers differ from their index: {sorted(map(str, armed.items() ^ found.items()))[:4]}"
 
 
-_RULES = (_calls, _agents, _instances, _workers, _interactions, _operations, _surfaces, _timers)
+def _retention(txn: Txn) -> Iterator[str]:
+    """What is queued to go is over, and counted; what hangs on something is not there without it."""
+    meta = txn.get(META, META_KEY) or Meta()
+    counted = {
+        retention.CALL: meta.calls_over,
+        retention.INTERACTION: meta.interactions_over,
+        retention.INSTANCE: meta.instances_over,
+        retention.SURFACE: meta.surfaces_over,
+    }
+    for kind, count in counted.items():
+        refs = [key[2:] for key, _ in txn.scan(RETIRED, (kind,))]
+        if len(refs) != count or len(set(refs)) != count:
+            yield f"{len(refs)} rows of the kind {kind} are retired, {len(set(refs))} different, {count} counted"
+        for ref in refs:
+            if not _is_over(txn, kind, ref):
+                yield f"{kind} {ref} is retired and is not over, or not there"
+    for table, place in ((CALLS_BY_ID, (1, 0)), (CALLS_BY_TIME, (1, 2))):
+        for key, _ in txn.scan(table):
+            if txn.get(CALLS, tuple(key[at] for at in place)) is None:
+                yield f"{table.name} has {key}, which is no call"
+    for key, _ in txn.scan(SESSION_ENTRIES):
+        if txn.get(SESSIONS, (key[0],)) is None:
+            yield f"an entry of session {key[0]} is kept without it"
+    swept = txn.get(TIMER_DUE, ("sweep",))
+    if (swept.due_ms if swept is not None else 0) != meta.sweep_due_ms:
+        yield f"the sweep is due at {meta.sweep_due_ms}, its timer says {swept}"
+    if not meta.audit_anchor_seq <= meta.audit_seq or not meta.audit_archived_seq <= meta.audit_seq:
+        yield f"the audit has {meta.audit_seq} rows, {meta.audit_archived_seq} of them archived"
+    first = next(iter(txn.scan(AUDIT)), None)
+    if first is not None and (first[1].seq, first[1].prev) != (
+        meta.audit_anchor_seq + 1,
+        meta.audit_anchor_hash or NO_HASH,
+    ):
+        yield f"the audit begins with row {first[1].seq}, which does not hang on its anchor {meta.audit_anchor_seq}"
+
+
+def _is_over(txn: Txn, kind: str, ref: Key) -> bool:
+    if kind == retention.CALL:
+        call = txn.get(CALLS, ref)
+        return call is not None and CALL.is_final(call.status)
+    if kind == retention.INTERACTION:
+        asked = txn.get(INTERACTIONS, ref)
+        return asked is not None and INTERACTION.is_final(asked.status)
+    if kind == retention.INSTANCE:
+        instance = txn.get(INSTANCES, ref)
+        return instance is not None and instance.state == InstanceState.CLOSED
+    surface = txn.get(SURFACES, ref)
+    return surface is not None and surface.state == SurfaceState.CLOSED
+
+
+_RULES = (_calls, _agents, _instances, _workers, _interactions, _operations, _surfaces, _timers, _retention)

@@ -54,6 +54,7 @@ class Meta(Row, frozen=True, kw_only=True):
     surfaces_over: int = 0
     audit_anchor_seq: int = 0  # the last row that was archived and deleted: where the chain in the store begins
     audit_anchor_hash: str = ""
+    audit_asked_ms: int = 0  # steady: when the edges were last asked to archive rows
     audit_archived_seq: int = 0  # up to here rows are in an archive file for certain and may be deleted
     policy: Policy = Policy()
 

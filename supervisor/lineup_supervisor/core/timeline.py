@@ -5,6 +5,7 @@ Owns ``TIMELINE``, ``SESSIONS`` and ``SESSION_ENTRIES``. An app's inner events n
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -13,6 +14,7 @@ from lineup_supervisor.core.audit import audit
 from lineup_supervisor.core.ctx import Ctx
 from lineup_supervisor.core.schema import (
     CONVERSATIONS,
+    INTERACTIONS,
     SESSION_ENTRIES,
     SESSIONS,
     TIMELINE,
@@ -22,10 +24,11 @@ from lineup_supervisor.core.schema import (
     Mark,
     Session,
 )
-from lineup_supervisor.core.tables import SESSION, SessionEvent, SessionState
+from lineup_supervisor.core.tables import INTERACTION, SESSION, SessionEvent, SessionState
 
 replace = msgspec.structs.replace
 _MARK = Mark()
+TRIM_ROWS_MAX = 16  # looked at for each new entry, so that a smaller bound is reached little by little
 
 
 def append(ctx: Ctx, conversation_id: str, kind: str, author: str, *, session_id: str = "", **fields: Any) -> Entry:
@@ -48,7 +51,30 @@ def append(ctx: Ctx, conversation_id: str, kind: str, author: str, *, session_id
     ctx.put(TIMELINE, (conversation_id, n), entry)
     if session_id:
         ctx.put(SESSION_ENTRIES, (session_id, n), _MARK)
+    if ctx.policy.timeline_entries_max:
+        _trim(ctx, conversation_id, n - ctx.policy.timeline_entries_max)
     return entry
+
+
+def _trim(ctx: Ctx, conversation_id: str, last: int) -> None:
+    """Where the operator wants no more entries than so many, the oldest make room, but for what is still open."""
+    old: list[Entry] = []
+    for _, entry in islice(ctx.txn.scan(TIMELINE, (conversation_id,)), TRIM_ROWS_MAX):
+        if entry.n > last:
+            break
+        if not _stands_for_open(ctx, entry):
+            old.append(entry)
+    for entry in old:
+        ctx.delete(TIMELINE, (conversation_id, entry.n))
+        if entry.session_id:
+            ctx.delete(SESSION_ENTRIES, (entry.session_id, entry.n))
+
+
+def _stands_for_open(ctx: Ctx, entry: Entry) -> bool:
+    if entry.kind == "interaction":
+        asked = ctx.get(INTERACTIONS, (entry.ref,))
+        return asked is not None and not INTERACTION.is_final(asked.status)
+    return entry.kind == "session" and _is_open(ctx, entry.ref)
 
 
 def _is_open(ctx: Ctx, session_id: str) -> bool:

@@ -234,7 +234,8 @@ def _settings(request: SandboxRequest, layout: PythonLayout) -> str:
         "lifeline": LIFELINE_FD if request.level == "S3" else None,
     }
     if request.level != "S1":
-        children = request.limits.processes > 0
+        # Only a pid namespace takes along what has forked and left its session; without one there must be no children.
+        children = request.level == "S3" and request.limits.processes > 0
         settings["landlock"] = _landlock(request, layout) if has_landlock() else None
         settings["seccomp"] = base64.b64encode(seccomp.compile_filter(request.level, children=children)).decode()
         settings["seal"] = base64.b64encode(seccomp.compile_seal()).decode()

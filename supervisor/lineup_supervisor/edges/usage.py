@@ -23,8 +23,9 @@ from lineup_supervisor.edges.sandbox_policy import MIB, WorkerLimits
 
 LOOK_S = 1.0
 LOOK_AT_CHILDREN_S = 0.2  # a fork bomb makes some hundred processes in this time
-CPU_BURST_S = 2.0  # processor seconds over the share before a tree is slowed down: loading an app takes one
+CPU_BURST_S = 1.0  # processor seconds over the share before a tree is slowed down: loading an app takes less
 STOP_S_MAX = 0.5  # at a time; far below a heartbeat
+RUN_S = 0.02  # between two stops of a tree that has much to repay
 SPELL_S = 10.0  # without being slowed down ends a spell
 CHILD_BASE_BYTES = 32 * MIB  # a forked interpreter shares this much with its parent and still counts it
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
@@ -112,7 +113,8 @@ class Watch:
 
     def _pause_over(self) -> None:
         self._go_on()
-        self._timer = self._loop.call_later(min(self._every_s, STOP_S_MAX / 2), self._look)
+        is_in_debt = self._debt_s > CPU_BURST_S + self._limits.cpu_share * STOP_S_MAX
+        self._timer = self._loop.call_later(RUN_S if is_in_debt else min(self._every_s, STOP_S_MAX / 2), self._look)
 
     def _go_on(self) -> None:
         _signal_all(self._stopped, signal.SIGCONT)

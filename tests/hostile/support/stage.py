@@ -27,7 +27,7 @@ CALLS_MIN = 100
 CONFIG = """
 [workers]
 heartbeat_ms = 1000
-missed_heartbeats_max = 4
+missed_heartbeats_max = 3
 [restarts]
 max = 1000
 quarantine_after = 1000
@@ -179,11 +179,16 @@ async def measured(stage: Stage, attack: Any) -> tuple[Any, Meter]:
 
 
 async def assert_harmless(stage: Stage, attack: Any) -> Any:
-    """The attack costs the supervisor no memory and the others no time, at least once in a few rounds; its outcome."""
-    outcome, calm = await measured(stage, lambda: asyncio.sleep(0))
+    """The attack costs the supervisor no memory and the others no time, at least once in a few rounds; its outcome.
+
+    A machine that is busy with something else is slow without any attack, too: then that is the measure.
+    """
     for _ in range(ROUNDS):
         outcome, meter = await measured(stage, attack)
         assert meter.growth < RSS_GROWTH_BYTES_MAX, f"the supervisor grew by {meter.growth} bytes"
-        if meter.p99 < max(P99_S_MAX, 3 * calm.p99):
+        if meter.p99 < P99_S_MAX:
+            return outcome
+        _, calm = await measured(stage, lambda: asyncio.sleep(0))
+        if meter.p99 < 3 * calm.p99:
             return outcome
     raise AssertionError(f"p99 of others is {meter.p99:.3f} s beside the attack, {calm.p99:.3f} s without")

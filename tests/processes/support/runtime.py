@@ -85,7 +85,7 @@ class Runtime:
     # -- look
 
     def operator(self) -> Operator:
-        return Operator(self.home, is_up=lambda: self.is_up)
+        return Operator(self.home, is_up=lambda: self.process is None or self.is_up)
 
     def query(self, name: str, **args: Any) -> Any:
         with self.operator() as link:
@@ -188,6 +188,8 @@ class Runtime:
                 self.send(signal.SIGCONT)
             self.send(signal.SIGKILL)
             self.wait_over()
+        elif self.process is None and (pid := self.facts().get("pid")) in {member.pid for member in members(self.home)}:
+            os.kill(pid, signal.SIGKILL)  # one that the test had started in another way
         self.assert_nobody(5.0)
 
 

@@ -81,7 +81,8 @@ export function renderMarkdown(text: string, words: MarkdownWords): string {
     ALLOWED_ATTR,
     ALLOW_DATA_ATTR: false,
     ALLOWED_URI_REGEXP: /^(?:https?:|mailto:)/i,
-    ADD_ATTR: ["target"],
+    // Attributes that hold no address; all others have to pass the test for addresses.
+    ADD_URI_SAFE_ATTR: ["target", "rel", "tabindex", "data-copy", "type", "start"],
   });
   if (kept.size >= KEPT_MAX) kept.delete(kept.keys().next().value ?? "");
   kept.set(key, html);

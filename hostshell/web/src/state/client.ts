@@ -125,7 +125,7 @@ export class Client {
   /** A conversation that has no name yet is called by its first words; the person can rename it. */
   private nameConversation(conversationId: string, text: string): void {
     const conversation = this.store.getState().conversations[conversationId];
-    if (!conversation || conversation.title !== "" || conversation.entries > 0) return;
+    if (conversation?.title !== "" || conversation.entries > 0) return;
     const line = text.trim().split("\n", 1)[0] ?? "";
     const title = [...line].slice(0, TITLE_CHARACTERS).join("");
     void this.act("conversation.rename", { conversation_id: conversationId, title });

@@ -15,10 +15,23 @@ const brand: MantineColorsTuple = [
   "#1d3192",
 ];
 
+const dark: MantineColorsTuple = [
+  "#e6e9ee",
+  "#c4cad4",
+  "#a4acb9",
+  "#98a1af",
+  "#343942",
+  "#2c3038",
+  "#23262d",
+  "#1b1e24",
+  "#16181d",
+  "#101216",
+];
+
 export const theme = createTheme({
   primaryColor: "brand",
   primaryShade: { light: 7, dark: 6 },
-  colors: { brand },
+  colors: { brand, dark },
   defaultRadius: "md",
   fontFamily:
     'system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", "PingFang SC", "Hiragino Sans GB", "Microsoft YaHei", "Noto Sans CJK SC", sans-serif',

@@ -70,7 +70,7 @@ export class View {
     const before = this.held;
     this.held = ids;
     for (const id of new Set([...before, ...ids])) {
-      const element = this.board.get(id);
+      const element = before.has(id) === ids.has(id) ? undefined : this.board.get(id);
       if (element) this.damaged(boxOf(element));
     }
     this.refresh();

@@ -57,22 +57,22 @@ async def threads(call: ToolCall, sdk: SDK) -> dict[str, Any]:
     return {"started": started, "stopped_by": None}
 
 
-def burn(seconds: float) -> None:
+def burn(until: float) -> None:
     """Long hashes let go of the interpreter's lock, so that every thread has a processor of its own."""
-    block, end = bytes(MIB), time.monotonic() + seconds
-    while time.monotonic() < end:
+    block = bytes(MIB)
+    while time.process_time() < until:
         hashlib.sha256(block)
 
 
 @app.tool("hungry.processor")
 async def processor(call: ToolCall, sdk: SDK) -> dict[str, Any]:
-    before, began = time.process_time(), time.monotonic()
-    burning = [threading.Thread(target=burn, args=(call.input["seconds"],)) for _ in range(4)]
+    began, until = time.monotonic(), time.process_time() + call.input["seconds"]
+    burning = [threading.Thread(target=burn, args=(until,)) for _ in range(4)]
     for thread in burning:
         thread.start()
     while any(thread.is_alive() for thread in burning):
         await asyncio.sleep(0.05)
-    return {"share": (time.process_time() - before) / (time.monotonic() - began)}
+    return {"took_s": time.monotonic() - began}
 
 
 @app.tool("hungry.output")
@@ -143,7 +143,7 @@ async def state(call: ToolCall, sdk: SDK) -> dict[str, Any]:
 @app.tool("hungry.artifacts")
 async def artifacts(call: ToolCall, sdk: SDK) -> dict[str, Any]:
     for number in range(40):
-        receipt = await sdk.artifacts.submit(f"number {number}", "application/octet-stream", os.urandom(100_000))
+        receipt = await sdk.artifacts.submit(f"number {number}", "text/plain", (f"{number:05}" * 20_000).encode())
         if not receipt.accepted:
             return {"accepted": number, "code": receipt.code}
     return {"accepted": 40, "code": None}

@@ -1,0 +1,379 @@
+"""What is over goes in time, so that the store stays bounded: how long and how many is data in ``policy``.
+
+Owns ``RETIRED``, a queue of everything that is over, and the anchor from which the audit in the store goes on. It must
+not know how anything comes to its end: whoever ends it says ``retire``.
+
+Laws:
+    1. Nothing open goes, and nothing that something open refers to. A call is over when its agent has taken its result
+       over, not before: until then a resend must find the record.
+    2. Ages are those of the steady clock. A wall clock that jumps makes nothing old, and neither do sleep and downtime.
+    3. One sweep touches a bounded number of rows; what is left waits for the next one.
+    4. The sweep's timer is armed if and only if something may grow too old, or too much: rest stays rest.
+    5. A row of the audit is deleted only after the edges said that it is in a file, on the disk.
+
+After its record has gone, a ``call_id`` is free: the same call again is a new call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import islice
+
+from lineup_supervisor.core import effects as fx
+from lineup_supervisor.core import inventory, timers
+from lineup_supervisor.core.audit import audit
+from lineup_supervisor.core.ctx import Ctx
+from lineup_supervisor.core.events import AuditArchived
+from lineup_supervisor.core.policy import Policy
+from lineup_supervisor.core.schema import (
+    APPS,
+    AUDIT,
+    AUDIT_BY_SUBJECT,
+    BUNDLES,
+    CALLS,
+    CALLS_BY_ID,
+    CALLS_BY_TIME,
+    DESCRIPTORS,
+    INBOX,
+    INSTANCES,
+    INTERACTIONS,
+    INTERACTIONS_BY_CALL,
+    LIVE_INSTANCES,
+    OPEN_CALLS,
+    OPERATIONS,
+    OPERATIONS_OF,
+    REQUESTS,
+    RETIRED,
+    SESSION_ENTRIES,
+    SESSIONS,
+    SNAPSHOTS,
+    SURFACES,
+    TIMELINE,
+    WORKERS,
+    Mark,
+)
+from lineup_supervisor.core.tables import CALL as CALL_TABLE
+from lineup_supervisor.core.tables import INTERACTION as INTERACTION_TABLE
+from lineup_supervisor.core.tables import InstanceState, SurfaceState
+from lineup_supervisor.core.txn import Key
+
+CALL, INTERACTION, INSTANCE, SURFACE = "call", "interaction", "instance", "surface"
+
+SWEEP_ROWS_MAX = 256  # of one event: some milliseconds, so that nobody waits for it
+SWEEP_AGAIN_MS = 20  # to the next sweep while there is more
+SWEEP_PAUSE_MS = 10_000  # from the moment that there is too much: many then go in one sweep
+SWEEP_EVERY_MS = 3_600_000  # ages are kept to the hour
+ARCHIVE_ROWS = 10_000  # of the audit in one file, some 5 MB
+ARCHIVE_RETRY_MS = 60_000  # a lost effect, or a disk that refused it
+HELD_LOOK_MAX = 64  # undelivered items that are looked through; an instance with more keeps its questions
+
+_MARK = Mark()
+
+
+@dataclass(frozen=True)
+class _Rule:
+    """One kind. ``counter`` names its count in ``Meta``; ``bounds`` gives (kept_ms or 0, kept_max).
+
+    ``is_held`` is true while something still needs it. ``remove`` takes the room for rows and returns how many it has
+    removed and whether it is done.
+    """
+
+    counter: str
+    bounds: Callable[[Policy], tuple[int, int]]
+    is_held: Callable[[Ctx, Key], bool]
+    remove: Callable[[Ctx, Key, int], tuple[int, bool]]
+
+
+def retire(ctx: Ctx, kind: str, *ref: str) -> None:
+    """It is over: from now on its time runs."""
+    rule = _RULES[kind]
+    ctx.put(RETIRED, (kind, ctx.now.steady_ms, *ref), _MARK)
+    count = getattr(ctx.meta, rule.counter) + 1
+    ctx.set_meta(**{rule.counter: count})
+    kept_ms, kept_max = rule.bounds(ctx.policy)
+    if count > kept_max:
+        _arm(ctx, ctx.now.steady_ms + SWEEP_PAUSE_MS)
+    elif kept_ms:
+        _arm(ctx, ctx.now.steady_ms + max(kept_ms, SWEEP_EVERY_MS))
+
+
+def watch_audit(ctx: Ctx) -> None:
+    """At the end of every event: have the audit archived when there is a file's worth too much of it."""
+    if _audit_is_long(ctx):
+        _arm(ctx, max(ctx.now.steady_ms + SWEEP_PAUSE_MS, ctx.meta.audit_asked_ms + ARCHIVE_RETRY_MS))
+
+
+def tidy(ctx: Ctx) -> None:
+    """At the start of a run: the policy may be another one, what was asked of the edges is lost, versions are old."""
+    _drop_bundles(ctx)
+    _drop_descriptors(ctx)
+    timers.clear_timer(ctx, "sweep")
+    ctx.set_meta(sweep_due_ms=0, audit_asked_ms=0)
+    _arm_next(ctx, ctx.now.steady_ms + SWEEP_PAUSE_MS)
+
+
+def sweep(ctx: Ctx) -> None:
+    """The timer: remove what has had its time, a bounded number of rows."""
+    ctx.set_meta(sweep_due_ms=0)
+    room = SWEEP_ROWS_MAX
+    gone: dict[str, int] = {}
+    for kind, rule in _RULES.items():
+        looked, removed = _sweep_kind(ctx, kind, rule, room)
+        room -= looked
+        if removed:
+            gone[f"{kind}s"] = removed
+    room -= _drop_archived(ctx, room)
+    if gone:
+        audit(ctx, "retention.swept", gone=gone)
+    if _audit_is_long(ctx) and ctx.now.steady_ms >= ctx.meta.audit_asked_ms + ARCHIVE_RETRY_MS:
+        _ask_for_archive(ctx)
+    may_go_on = room <= 0 and (gone or ctx.meta.audit_archived_seq > ctx.meta.audit_anchor_seq)
+    _arm_next(ctx, ctx.now.steady_ms + (SWEEP_AGAIN_MS if may_go_on else SWEEP_EVERY_MS))
+
+
+def archived(ctx: Ctx, event: AuditArchived) -> None:
+    """The edges have written a file, or could not. What does not fit what was asked is an answer that came late."""
+    if event.error:
+        audit(ctx, "audit.archive_failed", reason=event.error)
+        return
+    meta = ctx.meta
+    row = ctx.get(AUDIT, (event.up_to_seq,))
+    if row is None or event.after_seq != meta.audit_anchor_seq or event.up_to_seq <= meta.audit_archived_seq:
+        return
+    if row.hash != event.hash:
+        audit(ctx, "audit.archive_failed", reason="the file holds other rows than the store")
+        return
+    ctx.set_meta(audit_archived_seq=event.up_to_seq, audit_asked_ms=0)
+    audit(ctx, "audit.archived", after_seq=event.after_seq, up_to_seq=event.up_to_seq, hash=event.hash)
+    _arm(ctx, ctx.now.steady_ms + SWEEP_AGAIN_MS)
+
+
+# the queue
+
+
+def _sweep_kind(ctx: Ctx, kind: str, rule: _Rule, room: int) -> tuple[int, int]:
+    """How many rows were looked at or removed, and how many objects have gone."""
+    kept_ms, kept_max = rule.bounds(ctx.policy)
+    too_many = getattr(ctx.meta, rule.counter) - kept_max
+    young_ms = ctx.now.steady_ms - kept_ms if kept_ms else -1
+    due: list[Key] = []
+    for key, _ in islice(ctx.txn.scan(RETIRED, (kind,)), room):
+        if len(due) >= too_many and int(key[1]) > young_ms:
+            break
+        due.append(key)
+    looked = removed = 0
+    for key in due:
+        if looked >= room:
+            break
+        ref = key[2:]
+        looked += 1
+        if rule.is_held(ctx, ref):
+            ctx.delete(RETIRED, key)
+            ctx.put(RETIRED, (kind, ctx.now.steady_ms, *ref), _MARK)  # looked at again after as long a time
+            continue
+        rows, is_done = rule.remove(ctx, ref, room - looked)
+        looked += rows
+        if not is_done:
+            break
+        ctx.delete(RETIRED, key)
+        removed += 1
+    ctx.set_meta(**{rule.counter: getattr(ctx.meta, rule.counter) - removed})
+    return looked, removed
+
+
+def _arm(ctx: Ctx, due_ms: int) -> None:
+    """Sweep at that moment, or earlier if that is planned already."""
+    if not ctx.meta.sweep_due_ms or due_ms < ctx.meta.sweep_due_ms:
+        ctx.set_meta(sweep_due_ms=due_ms)
+        timers.set_timer(ctx, "steady", due_ms, "sweep")
+
+
+def _arm_next(ctx: Ctx, soonest_ms: int) -> None:
+    """Plan the next sweep from the rows alone: none if nothing can ever be due."""
+    for kind, rule in _RULES.items():
+        kept_ms, kept_max = rule.bounds(ctx.policy)
+        if getattr(ctx.meta, rule.counter) > kept_max:
+            _arm(ctx, soonest_ms)
+        elif kept_ms and (oldest := next(iter(ctx.txn.scan(RETIRED, (kind,))), None)) is not None:
+            _arm(ctx, max(soonest_ms, int(oldest[0][1]) + kept_ms))
+    if ctx.meta.audit_archived_seq > ctx.meta.audit_anchor_seq:
+        _arm(ctx, soonest_ms)
+
+
+# calls
+
+
+def _call_is_held(ctx: Ctx, ref: Key) -> bool:
+    call = ctx.get(CALLS, ref)
+    return call is not None and (
+        not CALL_TABLE.is_final(call.status) or any(True for _ in ctx.txn.scan(INTERACTIONS_BY_CALL, ref))
+    )
+
+
+def _remove_call(ctx: Ctx, ref: Key, room: int) -> tuple[int, bool]:
+    call = ctx.get(CALLS, ref)
+    if call is not None:
+        ctx.delete(CALLS, ref)
+        ctx.delete(CALLS_BY_ID, (call.call_id, call.agent_id))
+        ctx.delete(CALLS_BY_TIME, (call.created_ms, call.agent_id, call.call_id))
+    return 0, True
+
+
+# interactions
+
+
+def _interaction_is_held(ctx: Ctx, ref: Key) -> bool:
+    """Its call may still have to end with the answer; its owner may still have to hear of it."""
+    row = ctx.get(INTERACTIONS, ref)
+    if row is None:
+        return False
+    if not INTERACTION_TABLE.is_final(row.status):
+        return True
+    if row.parent_agent_id is not None and row.parent_call_id is not None:
+        parent = ctx.get(CALLS, (row.parent_agent_id, row.parent_call_id))
+        if parent is not None and not CALL_TABLE.is_final(parent.status):
+            return True
+    waiting = list(islice(ctx.txn.scan(INBOX, (row.instance_id,)), HELD_LOOK_MAX))
+    return len(waiting) == HELD_LOOK_MAX or any(item.interaction_id == row.interaction_id for _, item in waiting)
+
+
+def _remove_interaction(ctx: Ctx, ref: Key, room: int) -> tuple[int, bool]:
+    row = ctx.get(INTERACTIONS, ref)
+    if row is not None:
+        ctx.delete(INTERACTIONS, ref)
+        made = ctx.get(REQUESTS, (row.instance_id, f"ui:{row.key}")) if row.key else None
+        if made is not None and made.ref == row.interaction_id:
+            ctx.delete(REQUESTS, (row.instance_id, f"ui:{row.key}"))
+        _remove_entry(ctx, row.conversation_id, row.session_id, row.entry)
+    return 0, True
+
+
+def _remove_entry(ctx: Ctx, conversation_id: str, session_id: str, n: int) -> None:
+    """What a timeline's entry stands for has gone, and so it goes too."""
+    if n:
+        ctx.delete(TIMELINE, (conversation_id, n))
+        if session_id:
+            ctx.delete(SESSION_ENTRIES, (session_id, n))
+
+
+# closed instances: with them go the session, what stands in it, the operations and the saved state
+
+
+def _instance_is_held(ctx: Ctx, ref: Key) -> bool:
+    row = ctx.get(INSTANCES, ref)
+    return row is not None and (row.state != InstanceState.CLOSED or ctx.get(WORKERS, ref) is not None)
+
+
+def _remove_instance(ctx: Ctx, ref: Key, room: int) -> tuple[int, bool]:
+    row = ctx.get(INSTANCES, ref)
+    if row is None:
+        return 0, True
+    removed = 0
+    if row.session_id:
+        for key, _ in list(islice(ctx.txn.scan(SESSION_ENTRIES, (row.session_id,)), max(0, room))):
+            ctx.delete(SESSION_ENTRIES, key)
+            ctx.delete(TIMELINE, (row.conversation_id, key[1]))
+            removed += 1
+    for key, _ in list(islice(ctx.txn.scan(OPERATIONS_OF, ref), max(0, room - removed))):
+        ctx.delete(OPERATIONS_OF, key)
+        ctx.delete(OPERATIONS, (key[1],))
+        removed += 1
+    for key, _ in list(islice(ctx.txn.scan(REQUESTS, ref), max(0, room - removed))):
+        ctx.delete(REQUESTS, key)
+        removed += 1
+    if removed >= room > 0 or room <= 0:
+        return removed, False
+    session = ctx.get(SESSIONS, (row.session_id,)) if row.session_id else None
+    if session is not None:
+        ctx.delete(SESSIONS, (row.session_id,))
+        _remove_entry(ctx, row.conversation_id, "", session.entry)
+    ctx.delete(SNAPSHOTS, ref)
+    ctx.delete(INSTANCES, ref)
+    return removed, True
+
+
+# surfaces
+
+
+def _surface_is_held(ctx: Ctx, ref: Key) -> bool:
+    row = ctx.get(SURFACES, ref)
+    return row is not None and row.state != SurfaceState.CLOSED
+
+
+def _remove_surface(ctx: Ctx, ref: Key, room: int) -> tuple[int, bool]:
+    ctx.delete(SURFACES, ref)
+    return 0, True
+
+
+_RULES = {
+    CALL: _Rule("calls_over", lambda p: (p.calls_kept_ms, p.calls_kept_max), _call_is_held, _remove_call),
+    INTERACTION: _Rule(
+        "interactions_over",
+        lambda p: (p.interactions_kept_ms, p.interactions_kept_max),
+        _interaction_is_held,
+        _remove_interaction,
+    ),
+    INSTANCE: _Rule(
+        "instances_over", lambda p: (p.sessions_kept_ms, p.sessions_kept_max), _instance_is_held, _remove_instance
+    ),
+    SURFACE: _Rule(
+        "surfaces_over", lambda p: (p.surfaces_kept_ms, p.surfaces_kept_max), _surface_is_held, _remove_surface
+    ),
+}
+
+
+# the audit
+
+
+def _audit_is_long(ctx: Ctx) -> bool:
+    meta = ctx.meta
+    begun = meta.audit_archived_seq > meta.audit_anchor_seq  # the last file's rows are still being deleted
+    return not begun and meta.audit_seq - meta.audit_anchor_seq >= ctx.policy.audit_rows_max + ARCHIVE_ROWS
+
+
+def _ask_for_archive(ctx: Ctx) -> None:
+    after = ctx.meta.audit_anchor_seq
+    ctx.set_meta(audit_asked_ms=ctx.now.steady_ms)
+    ctx.emit(fx.ArchiveAudit(after_seq=after, up_to_seq=after + ARCHIVE_ROWS))
+
+
+def _drop_archived(ctx: Ctx, room: int) -> int:
+    """Delete rows that are in a file; the last one deleted is where the chain in the store goes on from."""
+    first = ctx.meta.audit_anchor_seq + 1
+    last = min(ctx.meta.audit_archived_seq, ctx.meta.audit_anchor_seq + max(0, room))
+    for seq in range(first, last + 1):
+        row = ctx.need(AUDIT, (seq,))
+        ctx.delete(AUDIT, (seq,))
+        for subject in dict.fromkeys((*row.subjects, row.cause)):
+            ctx.delete(AUDIT_BY_SUBJECT, (subject, seq))
+        ctx.set_meta(audit_anchor_seq=seq, audit_anchor_hash=row.hash)
+    return max(0, last - first + 1)
+
+
+# versions that nothing refers to
+
+
+def _drop_bundles(ctx: Ctx) -> None:
+    """Bundles of no installed MiniApp and no live instance. The search ends as soon as all others are accounted for."""
+    stale = {str(key[0]) for key, _ in ctx.txn.scan(BUNDLES)} - {app.digest for _, app in ctx.txn.scan(APPS)}
+    if stale:
+        for key, _ in ctx.txn.scan(LIVE_INSTANCES):
+            stale.discard(ctx.need(INSTANCES, (key[2],)).digest)
+            if not stale:
+                break
+    for digest in sorted(stale):
+        ctx.delete(BUNDLES, (digest,))
+
+
+def _drop_descriptors(ctx: Ctx) -> None:
+    """Descriptors of no declared tool under which no call is open."""
+    stale = {str(key[0]) for key, _ in ctx.txn.scan(DESCRIPTORS)}
+    stale -= {tool.digest for tool in inventory.tool_index(ctx.txn).values()}
+    if stale:
+        for key, _ in ctx.txn.scan(OPEN_CALLS):
+            stale.discard(ctx.need(CALLS, key[1:]).descriptor_digest)
+            if not stale:
+                break
+    for digest in sorted(stale):
+        ctx.delete(DESCRIPTORS, (digest,))

@@ -1,0 +1,75 @@
+"""The audit's archive: files of rows that the store lets go of, ``logs/audit-<first>-<last>.jsonl``.
+
+This file owns the files' names and form: one row a line, every field, so that the hash chain runs from the first file
+over all of them into the store. A file is complete and on the disk, or it is not there under its name. It must not know
+when rows are archived.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+from pathlib import Path
+
+from lineup_protocol.strict_json import canonical_json
+from lineup_supervisor.core.audit import public
+from lineup_supervisor.core.schema import AUDIT
+from lineup_supervisor.core.txn import Txn
+from lineup_supervisor.edges.store_file import fsync_directory
+
+_NAME = re.compile(r"audit-(\d{12})-(\d{12})\.jsonl", re.ASCII)
+
+
+class AuditArchive:
+    """The files in one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def write(self, txn: Txn, after_seq: int, up_to_seq: int) -> str:
+        """Write the rows after ``after_seq`` up to ``up_to_seq``; the hash of the last one. Again is no harm.
+
+        Raises:
+            OSError: nothing stays under the file's name but what was there before.
+        """
+        assert 0 <= after_seq < up_to_seq
+        path = self._folder / f"audit-{after_seq + 1:012d}-{up_to_seq:012d}.jsonl"
+        unfinished = self._folder / f".audit-{secrets.token_hex(8)}"
+        expected, last_hash = after_seq + 1, ""
+        try:
+            with open(unfinished, "xb", opener=_private) as file:
+                for _, row in txn.scan(AUDIT, after=(after_seq,)):
+                    assert row.seq == expected, f"row {expected} of the audit is missing"
+                    file.write(canonical_json(public(row)) + b"\n")
+                    expected, last_hash = expected + 1, row.hash
+                    if row.seq == up_to_seq:
+                        break
+                assert expected == up_to_seq + 1, f"the audit ends before row {up_to_seq}"
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(unfinished, path)
+        except BaseException:
+            unfinished.unlink(missing_ok=True)
+            raise
+        self._remove_rivals(path)
+        fsync_directory(self._folder)
+        return last_hash
+
+    def clear(self) -> None:
+        """At start: what a crash left half written."""
+        for left in self._folder.glob(".audit-*"):
+            with contextlib.suppress(OSError):
+                left.unlink()
+
+    def _remove_rivals(self, path: Path) -> None:
+        """A file of another length that begins with the same row was never confirmed, or it would not be asked for."""
+        first = path.name.split("-")[1]
+        for other in self._folder.glob(f"audit-{first}-*.jsonl"):
+            if other != path and _NAME.fullmatch(other.name):
+                other.unlink(missing_ok=True)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
