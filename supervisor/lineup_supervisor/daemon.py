@@ -32,13 +32,11 @@ from lineup_supervisor.config import Config
 from lineup_supervisor.core import effects as fx
 from lineup_supervisor.core import events as ev
 from lineup_supervisor.core.ctx import META_KEY
-from lineup_supervisor.core.schema import BUNDLES, META
+from lineup_supervisor.core.schema import META
 from lineup_supervisor.core.step import step
 from lineup_supervisor.core.timers import next_due
 from lineup_supervisor.crash_points import crash_point
-from lineup_supervisor.edges.audit_archive import AuditArchive
-from lineup_supervisor.edges.blobs import BlobFolder
-from lineup_supervisor.edges.bundles import drop_unused, own_bundles
+from lineup_supervisor.edges.bundles import own_bundles
 from lineup_supervisor.edges.cgroup import Cgroups
 from lineup_supervisor.edges.clock import SystemClock
 from lineup_supervisor.edges.host_link import HostLink, Session
@@ -51,6 +49,7 @@ from lineup_supervisor.edges.transport import HostSocket
 from lineup_supervisor.edges.workers import HostSettings, WorkerHost
 from lineup_supervisor.engine import Engine, Outcome, answers
 from lineup_supervisor.home import Home, ensure_agent_token, remove_leftovers, write_private
+from lineup_supervisor.home_files import HomeFiles
 from lineup_supervisor.isolation import Isolation, find_isolation
 from lineup_supervisor.own_requests import OwnRequests
 from lineup_supervisor.runtime_log import RuntimeLog
@@ -95,8 +94,7 @@ class Daemon:
         self.port = config.web_port if options.port is None else options.port
         self.services: list[Service] = []
         self.logs = LogDirectory(home.logs)
-        self.blobs = BlobFolder(home.artifacts)
-        self.archive = AuditArchive(home.logs)
+        self.files = HomeFiles(home, store, log)
         self.isolation: Isolation
         self.worker_link: WorkerLink | None = None
         self._numbers = itertools.count(1)
@@ -155,7 +153,7 @@ class Daemon:
         remove_leftovers(self.home)
         ensure_agent_token(self.home)
         bundles = await self.in_thread(own_bundles, self.home.apps)
-        await self.in_thread(self._tidy_files, bundles)
+        await self.in_thread(self.files.tidy, bundles)
         self.isolation = find_isolation(self.home, self.config, self.log)
         settings = HostSettings(
             run_dir=self.home.run,
@@ -356,7 +354,7 @@ class Daemon:
                 self.worker_link.stop(effect)
                 crash_point("after-stop-worker")
             case fx.SaveBlob():
-                self._save_blob(effect)
+                self.files.save_blob(effect)
             case fx.ArchiveAudit():
                 self._executor.submit(self._archive_audit, effect)
             case fx.Halt():
@@ -365,47 +363,9 @@ class Daemon:
             case _:
                 assert_never(effect)
 
-    def _save_blob(self, effect: fx.SaveBlob) -> None:
-        crash_point("before-save-blob")
-        try:
-            self.blobs.save(effect.name, effect.content)
-        except OSError as error:
-            self.log.error("artifact cannot be kept", name=effect.name, error=str(error))
-        crash_point("after-save-blob")
-
     def _archive_audit(self, effect: fx.ArchiveAudit) -> None:
-        """In a thread for files: ten thousand rows take a moment. Whatever happens, the core hears of it once."""
-        done = ev.AuditArchived(
-            event_id=self.new_event_id(), after_seq=effect.after_seq, up_to_seq=effect.up_to_seq, error="not written"
-        )
-        try:
-            with self.store.read() as txn:
-                last_hash = self.archive.write(txn, effect.after_seq, effect.up_to_seq)
-            done = msgspec.structs.replace(done, hash=last_hash, error="")
-        except Exception as error:
-            self.log.error("the audit cannot be archived", error=repr(error))
-            done = msgspec.structs.replace(done, error=f"{type(error).__name__}: {error}"[:200])
+        done = self.files.archive_audit(effect, self.new_event_id())
         self._to_loop(self.submit, done)
-
-    def _tidy_files(self, bundles: Sequence[ev.Bundle]) -> None:
-        """What the last run could not carry out any more, and what nobody needs since then."""
-        self.archive.clear()
-        with self.store.read() as txn:
-            used = {str(key[0]) for key, _ in txn.scan(BUNDLES)} | {bundle.digest for bundle in bundles}
-        if dropped := drop_unused(self.home.apps, used):
-            self.log.info("unused bundles removed", count=dropped)
-        self._catch_up_blobs()
-
-    def _catch_up_blobs(self) -> None:
-        """Exports that the last run committed and could not carry out any more."""
-        try:
-            with self.store.read() as txn:
-                written = self.blobs.catch_up(txn)
-        except OSError as error:
-            self.log.error("artifacts cannot be kept", error=str(error))
-            return
-        if written:
-            self.log.info("artifacts written again", count=written)
 
     # time
 

@@ -98,11 +98,15 @@ class OwnRequests:
         self._reply(reply_to, {"path": str(destination), "bytes": destination.stat().st_size})
 
     async def _add(self, session: Session, body: dict[str, Any], reply_to: str) -> None:
-        """The folder is read and copied; the core decides about the bundle and answers."""
-        folder = _absolute_path(body["args"])
-        bundle = await self._daemon.in_thread(keep_bundle, folder, self._daemon.home.apps)
+        """The folder is read and copied; the core decides about the bundle and answers, a refusal too."""
+        found: dict[str, Any]
+        try:
+            folder = _absolute_path(body["args"])
+            found = {"bundle": await self._daemon.in_thread(keep_bundle, folder, self._daemon.home.apps)}
+        except LineUpError as error:
+            found = {"fault": error.as_dict()}
         event = action_event(self._daemon.new_event_id(), reply_to, session, body)
-        self._daemon.submit(msgspec.structs.replace(event, bundle=bundle))
+        self._daemon.submit(msgspec.structs.replace(event, **found))
 
     def _later(self, reply_to: str, work: Any) -> None:
         task = asyncio.ensure_future(self._guarded(reply_to, work))

@@ -102,9 +102,10 @@ async def test_a_gigabyte_of_lies_on_stdout(on_sandboxed: Stage) -> None:
 
 async def test_files_descriptors_and_tmp(on_confined: Stage) -> None:
     stage = on_confined
-    found = await stage.completed("hungry.tmp")
+    has_own_tmp = stage.runtime.facts()["isolation"] == "S3"
+    found = await stage.completed("hungry.tmp", {"many": has_own_tmp})
     assert found["one_file"] == "OSError: File too large"
-    if stage.runtime.facts()["isolation"] == "S3":
+    if has_own_tmp:
         assert found["many"] == "OSError: No space left on device"
     found = await stage.completed("hungry.descriptors")
     assert found["opened"] < 128

@@ -45,6 +45,7 @@ class Race:
         self.seed = seed
         self.rng = random.Random(seed)
         self.core: Focus = copy.deepcopy(_prepared(running, self.rng.random() < 0.5))
+        self.core.bundles = ()  # known already; installing them again is slow and changes nothing
         self.fates = fates
         self.link = "a1"
         self.starts = ["k-first"] if running else []

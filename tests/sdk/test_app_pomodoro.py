@@ -132,19 +132,20 @@ async def test_a_session_from_start_to_its_end(rt: StubRuntime) -> None:
     assert (result["state"], result["operation_id"]) == ("completed", state["operation_id"])
     assert result["ended_at"] == result["ends_at"] == state["ends_at"]
     assert rt.focus() == ["chat"]
-    assert rt.workers() == [] or "pomodoro" not in rt.workers()
+    assert "pomodoro" not in rt.workers()
 
 
 async def test_the_snapshot_stays_as_history_and_cannot_be_revived(rt: StubRuntime) -> None:
     first = await rt.call(START, {"duration_seconds": 60})
-    instance_id = rt.instance("pomodoro")["instance_id"]
+    instance_id, session_id = (rt.instance("pomodoro")[name] for name in ("instance_id", "session_id"))
     await rt.advance(60)
     assert first.result["state"] == "completed"
+    history = rt.query("session", session_id=session_id)
+    assert history["snapshot"]["read_only"]
+    assert history["snapshot"]["state"]["operation_id"] == first.result["operation_id"]
     second = await rt.call(START, {"duration_seconds": 60})
     assert rt.instance("pomodoro")["instance_id"] != instance_id
-    saved = rt.saved_state("pomodoro")
-    assert saved is not None
-    assert "activity" not in saved
+    assert rt.query("session", session_id=session_id)["snapshot"] == history["snapshot"]
     assert second.is_open
 
 
@@ -193,13 +194,32 @@ async def test_a_crash_of_the_worker_changes_nothing(rt: StubRuntime) -> None:
     assert call.result["state"] == "completed"
 
 
-async def test_a_page_and_a_snapshot_come_back_if_the_first_worker_died_before_it_made_them(rt: StubRuntime) -> None:
-    call = await rt.call(START, HALF_HOUR)
-    await rt.act("surface.torn", surface_id=rt.surface()["surface_id"])
-    await rt.crash_worker("pomodoro")
-    await rt.advance(5)
-    assert rt.surface()["entry"] == "surface/index.html"
-    assert call.is_open
+async def test_the_next_worker_makes_what_a_dead_one_did_not(start_run: Any, bundle_app: Any, welcome: Any) -> None:
+    operation = {
+        "operation_id": "op-1",
+        "state": "focusing",
+        "started_at": "2026-11-30T08:00:00.000Z",
+        "ends_at": "2026-11-30T08:30:00.000Z",
+        "activity": "Reading",
+    }
+    run = await start_run(bundle_app("pomodoro"), welcome(operations=[operation]))
+    assert (await run.runtime.expect("surface.open"))["entry"] == "surface/index.html"
+    saved = (await run.runtime.expect("state.save"))["state"]
+    assert saved == {name: operation[name] for name in ("operation_id", "started_at", "ends_at", "activity")} | {
+        "display_state": "focusing"
+    }
+    again = await start_run(bundle_app("pomodoro"), welcome(operations=[operation], state=saved, state_revision=1))
+    await again.runtime.until(lambda: again.runner.idle, "the app is idle")
+    assert again.runtime.said("state.save") == [], "what is saved already is not saved again"
+
+
+async def test_a_refusal_does_not_end_the_worker(start_run: Any, bundle_app: Any, welcome: Any) -> None:
+    refused = {"accepted": False, "code": "app_closed", "message": "too late"}
+    run = await start_run(bundle_app("pomodoro"), welcome(), ready=False)
+    run.runtime.refusals |= {"surface.open": refused, "state.save": refused}
+    await run.runtime.expect("worker.ready")
+    await run.runtime.until(lambda: run.runner.idle, "the app is idle")
+    assert not run.task.done()
 
 
 async def test_a_restart_of_everything_goes_on_from_ends_at(rt: StubRuntime) -> None:

@@ -3,18 +3,25 @@
 A row's ``hash`` is sha256 over the 32 bytes of ``prev`` (zeros before the first row) and the canonical JSON of the row
 without ``prev`` and ``hash``. A changed row breaks its own hash, a removed or reordered one breaks the order of ``seq``
 or the next ``prev``, and a removed end differs from the head that the Runtime keeps apart.
+
+Old rows move into files, ``logs/audit-<first>-<last>.jsonl``. The store then goes on from an anchor, the seq and hash
+of the last row that moved; the files' own chain has to end there.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+import json
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from lineup_protocol.codec import canonical_json
 
 NO_HASH = "0" * 64
+_ARCHIVE = re.compile(r"audit-(\d{12})-(\d{12})\.jsonl", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -26,22 +33,27 @@ class Break:
 
 
 class ChainCheck:
-    """Takes rows in order; ``broken`` is the first fault and stays. Rows after it are not looked at."""
+    """Takes rows in order, the first of them the one after the anchor ``seq`` and ``hash_``.
 
-    def __init__(self) -> None:
+    ``broken`` is the first fault and stays. Rows after it are not looked at.
+    """
+
+    def __init__(self, seq: int = 0, hash_: str = NO_HASH) -> None:
         self.rows = 0
-        self.hash = NO_HASH
+        self.seq = seq
+        self.hash = hash_
         self.broken: Break | None = None
 
     def take(self, row: Mapping[str, Any]) -> None:
         if self.broken is not None:
             return
-        expected = self.rows + 1
+        expected = self.seq + 1
         reason = self._fault(row, expected)
         if reason is not None:
             self.broken = Break(expected, reason)
             return
-        self.rows = expected
+        self.rows += 1
+        self.seq = expected
         self.hash = row["hash"]
 
     def _fault(self, row: Mapping[str, Any], expected: int) -> str | None:
@@ -58,13 +70,48 @@ class ChainCheck:
         """Compare with the head that the Runtime keeps: ``{seq, hash}`` or the hash alone."""
         if self.broken is not None:
             return
-        seq, hash_ = (head.get("seq"), head.get("hash")) if isinstance(head, Mapping) else (self.rows, head)
-        if (hash_ or NO_HASH) == self.hash and seq == self.rows:
+        seq, hash_ = (head.get("seq"), head.get("hash")) if isinstance(head, Mapping) else (self.seq, head)
+        if (hash_ or NO_HASH) == self.hash and seq == self.seq:
             return
-        if isinstance(seq, int) and seq > self.rows:
-            self.broken = Break(self.rows + 1, f"the chain ends here but the head is row {seq}")
+        if isinstance(seq, int) and seq > self.seq:
+            self.broken = Break(self.seq + 1, f"the chain ends here but the head is row {seq}")
         else:
-            self.broken = Break(self.rows, "the last row is not the head")
+            self.broken = Break(self.seq, "the last row is not the head")
+
+
+def check_archive(logs: Path, anchor: Mapping[str, Any]) -> ChainCheck | None:
+    """Check the files in ``logs`` up to the anchor; None if there is none.
+
+    Files at the beginning may have been taken elsewhere: the chain is then checked from the first one that is there.
+    """
+    check: ChainCheck | None = None
+    for row in _archived_rows(logs, int(anchor["seq"])):
+        if check is None:
+            seq, prev = row.get("seq"), row.get("prev")
+            whole = isinstance(seq, int) and isinstance(prev, str)
+            check = ChainCheck(seq - 1, prev) if whole and seq > 1 else ChainCheck()  # type: ignore[operator, arg-type]
+        check.take(row)
+        if check.broken is not None:
+            return check
+    if check is not None:
+        check.end(anchor)
+    return check
+
+
+def _archived_rows(logs: Path, last_seq: int) -> Iterator[dict[str, Any]]:
+    """Their rows in order; a file after the anchor was never confirmed and counts for nothing."""
+    names = sorted(path.name for path in logs.iterdir()) if logs.is_dir() else []
+    for name in names:
+        found = _ARCHIVE.fullmatch(name)
+        if found is None or int(found[1]) > last_seq:
+            continue
+        with (logs / name).open("rb") as file:
+            for line in file:
+                try:
+                    row = json.loads(line)
+                except ValueError:
+                    row = None
+                yield row if isinstance(row, dict) else {}
 
 
 def row_hash(prev: str, body: Mapping[str, Any]) -> str:

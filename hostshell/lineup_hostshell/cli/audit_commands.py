@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import click
 
+from lineup_hostshell.cli.audit_chain import NO_HASH, ChainCheck, check_archive
 from lineup_hostshell.cli.failure import CommandFailure
 from lineup_hostshell.cli.group import ExampleGroup, command, home_option, json_option
 from lineup_hostshell.cli.output import print_json, print_json_line
@@ -26,6 +28,7 @@ class _Pages:
     def __init__(self, home: Path) -> None:
         self.home = home
         self.head: Any = None
+        self.anchor: dict[str, Any] = {"seq": 0, "hash": NO_HASH}
 
     def rows(self, after: int) -> Iterator[dict[str, Any]]:
         from lineup_hostshell.cli.link import open_link, translated
@@ -35,7 +38,12 @@ class _Pages:
             with open_link(self.home) as link:
                 while True:
                     page = link.query("audit.page", {"after": after, "limit": _PAGE_ROWS})
-                    self.head = page.get("head") if self.head is None else self.head
+                    if self.head is None:
+                        self.head = page.get("head")
+                        self.anchor = page.get("anchor") or self.anchor
+                        after = max(after, self.anchor["seq"])
+                    elif (page.get("anchor") or self.anchor)["seq"] > after:
+                        raise CommandFailure("rows moved into the archive while they were being read", "try again")
                     end = self.head.get("seq") if isinstance(self.head, dict) else None
                     for row in page["rows"]:
                         if isinstance(end, int) and row["seq"] > end:
@@ -52,26 +60,37 @@ class _Pages:
 @home_option
 @json_option
 def verify(home: Path, as_json: bool) -> int:
-    """Recompute the whole hash chain; name the first changed, removed or reordered row."""
-    from lineup_hostshell.cli.audit_chain import ChainCheck
-
+    """Recompute the whole hash chain, archived rows included; name the first changed, removed or reordered row."""
     pages = _Pages(home)
-    check = ChainCheck()
-    for row in pages.rows(0):
+    rows = pages.rows(0)
+    first = next(rows, None)  # with it comes the anchor
+    check = ChainCheck(pages.anchor["seq"], pages.anchor["hash"])
+    past = check_archive(home / "logs", pages.anchor) if pages.anchor["seq"] else None
+    if past is not None and past.broken is not None:
+        check.broken = past.broken
+    for row in chain([] if first is None else [first], rows):
         check.take(row)
         if check.broken is not None:
             break
     check.end(pages.head)
     if as_json:
         broken = None if check.broken is None else {"seq": check.broken.seq, "reason": check.broken.reason}
-        print_json({"ok": broken is None, "rows": check.rows, "hash": check.hash, "broken": broken})
+        report: dict[str, Any] = {"ok": broken is None, "rows": check.rows, "hash": check.hash, "broken": broken}
+        if pages.anchor["seq"]:
+            report["archived"] = {"seq": pages.anchor["seq"], "checked": past.rows if past is not None else 0}
+        print_json(report)
         return 0 if broken is None else 1
     if check.broken is not None:
+        intact = check.broken.seq - 1
         raise CommandFailure(
             f"the audit is broken at row {check.broken.seq}: {check.broken.reason}",
-            f"the {check.rows} rows before it are intact; keep the home as it is and compare it with a backup",
+            f"the {intact} rows before it are intact; keep the home as it is and compare it with a backup",
         )
     click.echo(f"The audit is intact: {check.rows} rows, head {check.hash}.")
+    if pages.anchor["seq"]:
+        found = past.rows if past is not None else 0
+        where = "all of them checked" if found == pages.anchor["seq"] else f"{found} of them here and checked"
+        click.echo(f"Rows 1 to {pages.anchor['seq']} are in the archive, {where}.")
     return 0
 
 
@@ -81,7 +100,7 @@ def verify(home: Path, as_json: bool) -> int:
     "--after", type=click.IntRange(0), default=0, show_default=True, metavar="SEQ", help="Only rows after this one."
 )
 def export(home: Path, after: int) -> None:
-    """Print every row as one line of JSON."""
+    """Print every row of the store as one line of JSON; older ones are in logs/audit-*.jsonl in the same form."""
     for row in _Pages(home).rows(after):
         print_json_line(row)
 

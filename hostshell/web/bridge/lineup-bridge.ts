@@ -149,6 +149,7 @@ const NONCE = "__LINEUP_NONCE__";
     const isOurs =
       event.source === parent && isObject(event.data as Json) && (event.data as JsonObject).nonce === NONCE;
     if (port || !given || !isOurs) return;
+    event.stopImmediatePropagation(); // the handover is nobody else's news
     port = given;
     port.onmessage = (incoming: MessageEvent) => {
       if (isObject(incoming.data as Json)) receive(incoming.data as JsonObject);
@@ -205,9 +206,10 @@ const NONCE = "__LINEUP_NONCE__";
     event: (name: string, payload?: Json) =>
       ask({ t: "event", name: String(name), payload: payload ?? null }),
   };
+  // Configurable, or a page's own `const lineup = window.lineup` would be a redeclaration.
   Object.defineProperty(window, "lineup", {
     value: Object.freeze(lineup),
     writable: false,
-    configurable: false,
+    configurable: true,
   });
 })();

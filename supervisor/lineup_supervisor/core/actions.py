@@ -59,6 +59,8 @@ def handle(ctx: Ctx, event: HostAction) -> None:
         rule = _ACTIONS.get(event.name)
         if rule is None:
             raise LineUpError("message_invalid", f"/name: no action {event.name!r}", detail={"path": "/name"})
+        if event.fault is not None:
+            raise LineUpError(event.fault["code"], event.fault["message"], detail=event.fault.get("detail"))
         detail = rule(ctx, event, event.args)
         answer = ActionResult(accepted=True, at_ms=ctx.now.wall_ms, detail=detail)
     except LineUpError as error:

@@ -126,6 +126,7 @@ class HostAction(Event, frozen=True, kw_only=True):
     name: str
     args: dict[str, Any]
     bundle: Bundle | None = None  # for apps.add: what the edge has read and copied
+    fault: dict[str, Any] | None = None  # or why it could not, as ``LineUpError.as_dict``; then it is refused with that
     blob: bytes | None = None
 
 

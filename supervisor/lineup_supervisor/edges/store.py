@@ -36,6 +36,7 @@ from lineup_supervisor.edges.store_file import (
     forget_sum,
     fsync_directory,
     read_header,
+    reserve_lock,
     write_sum,
 )
 from lineup_supervisor.edges.store_keys import decode_key, encode_key, encode_prefix, prefix_end
@@ -152,6 +153,7 @@ class Store:
         fresh = self.directory / "new"
         shutil.rmtree(fresh, ignore_errors=True)
         fresh.mkdir(mode=0o700)
+        reserve_lock(fresh)
         env = lmdb.open(str(fresh), map_size=1 << 20, max_dbs=1, mode=0o600)
         try:
             meta = env.open_db(_META)
@@ -165,6 +167,7 @@ class Store:
         shutil.rmtree(fresh, ignore_errors=True)
 
     def _open_env(self, map_bytes: int) -> None:
+        reserve_lock(self.directory)
         try:
             self._env = lmdb.open(
                 str(self.directory),
@@ -319,6 +322,7 @@ class Store:
 def _finish_copy(directory: Path) -> None:
     """A compact copy counts its transactions anew; write that number into it, durably. It also shows that it opens."""
     os.chmod(directory / DATA_NAME, 0o600)
+    reserve_lock(directory)
     env = lmdb.open(
         str(directory), map_size=(directory / DATA_NAME).stat().st_size + (1 << 20), max_dbs=1, create=False
     )

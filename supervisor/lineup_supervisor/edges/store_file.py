@@ -26,6 +26,8 @@ from lineup_protocol.errors import LineUpError
 
 DATA_NAME = "data.mdb"
 LOCK_NAME = "lineup.lock"
+LMDB_LOCK_NAME = "lock.mdb"
+LMDB_LOCK_BYTES = 8_192  # what LMDB makes it for 126 readers
 SUM_NAME = "data.sum"
 
 _PAGE_HEADER = struct.Struct("<QHHI")  # mp_pgno, mp_pad, mp_flags, mp_pb
@@ -159,6 +161,18 @@ def _read_sum(path: Path) -> tuple[int, int] | None:
 
 def _sum_of(fd: int, page_bytes: int) -> int:
     return zlib.crc32(os.pread(fd, _META_BYTES, page_bytes), zlib.crc32(os.pread(fd, _META_BYTES, 0)))
+
+
+def reserve_lock(directory: Path) -> None:
+    """Have the blocks of LMDB's own lock file before it is mapped: on a full disk a write through that map is SIGBUS.
+
+    Raises OSError.
+    """
+    fd = os.open(directory / LMDB_LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        os.posix_fallocate(fd, 0, LMDB_LOCK_BYTES)
+    finally:
+        os.close(fd)
 
 
 def extend(path: Path, map_bytes: int) -> None:

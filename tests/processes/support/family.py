@@ -32,9 +32,10 @@ class Member:
 def members(home: Path) -> list[Member]:
     """Every living process of this home, but for ourselves."""
     token = home.name.encode()
+    mounts = not _is_mounted(os.getpid(), token)  # a test may have mounted the home itself, for everybody
     found = []
     for pid in psutil.pids():
-        if pid == os.getpid() or not _belongs(pid, token):
+        if pid == os.getpid() or not (_is_named(pid, token) or (mounts and _is_mounted(pid, token))):
             continue
         member = member_of(pid)
         if member is not None:
@@ -72,9 +73,11 @@ def _children(pid: int) -> Iterator[int]:
         yield from map(int, _read(str(task / "children")).split())
 
 
-def _belongs(pid: int, token: bytes) -> bool:
-    if token in _read(f"/proc/{pid}/cmdline") or token in _read(f"/proc/{pid}/environ"):
-        return True
+def _is_named(pid: int, token: bytes) -> bool:
+    return token in _read(f"/proc/{pid}/cmdline") or token in _read(f"/proc/{pid}/environ")
+
+
+def _is_mounted(pid: int, token: bytes) -> bool:
     for line in _read(f"/proc/{pid}/mountinfo").splitlines():
         fields = line.split(b" ")
         if len(fields) > 3 and token in fields[3]:  # the mounted folder, as a path within its file system

@@ -129,7 +129,8 @@ class Runtime:
         return {**os.environ, "LINEUP_HOME": str(self.home), "NO_COLOR": "1"}
 
     def errors(self) -> str:
-        return (self.home.parent / "daemon.err").read_text()
+        path = self.home.parent / "daemon.err"
+        return path.read_text() if path.exists() else ""
 
     def log(self) -> list[dict[str, Any]]:
         path = self.home / "logs" / "runtime.log"

@@ -3,12 +3,12 @@
 
 import { Button, Modal, Stack, Text } from "@mantine/core";
 import { IconShieldLock } from "@tabler/icons-react";
-import { useWords } from "../i18n";
+import { appName, useWords } from "../i18n";
 import { FormError } from "../interact/cards/FormError";
 import { useAnswering, usePresented } from "../interact/cards/hooks";
 import type { Interaction } from "../runtime/rows";
 import { useWorkspace } from "../state/react";
-import { appTitle, isConsent, openInteractions } from "../state/select";
+import { isConsent, openInteractions } from "../state/select";
 import { AppIcon } from "../ui/AppIcon";
 import classes from "./ConsentDialogs.module.css";
 
@@ -23,7 +23,7 @@ function Consent({ consent, waiting }: { consent: Interaction; waiting: number }
   const { busy, error, answer, cancel } = useAnswering(consent);
   usePresented(consent);
   const scope = consent.owner.app_scope;
-  const app = useWorkspace((state) => appTitle(state.apps, scope));
+  const app = useWorkspace((state) => appName(words, state.apps, scope));
   const request = consent.request;
   if (request.kind !== "choice") return null;
   const what = words.consent.what[consent.purpose?.capability ?? ""];
@@ -36,19 +36,22 @@ function Consent({ consent, waiting }: { consent: Interaction; waiting: number }
       centered
       size="md"
       zIndex={500}
-      aria-labelledby="consent-title"
-      classNames={{ content: classes.content ?? "" }}
+      title={
+        <>
+          <span className={classes.from}>
+            <IconShieldLock size={18} aria-hidden="true" />
+            {words.consent.from}
+            {waiting > 1 && <span className={classes.queue}>{words.consent.queue(1, waiting)}</span>}
+          </span>
+          <span className={classes.head}>
+            <AppIcon scope={scope} size={40} />
+            {what ? words.consent.title(app, what) : request.title}
+          </span>
+        </>
+      }
+      classNames={{ content: classes.content ?? "", title: classes.title ?? "" }}
       data-testid="consent"
     >
-      <div className={classes.from}>
-        <IconShieldLock size={18} aria-hidden="true" />
-        {words.consent.from}
-        {waiting > 1 && <span className={classes.queue}>{words.consent.queue(1, waiting)}</span>}
-      </div>
-      <div className={classes.head}>
-        <AppIcon scope={scope} size={40} />
-        <h2 id="consent-title">{what ? words.consent.title(app, what) : request.title}</h2>
-      </div>
       <blockquote className={classes.reason}>
         {consent.purpose?.reason ? (
           <>

@@ -2,9 +2,8 @@
 
 import { Alert, Anchor, Text } from "@mantine/core";
 import { IconAlertTriangle } from "@tabler/icons-react";
-import { useWords } from "../i18n";
+import { appName, useWords } from "../i18n";
 import { useClient, useWorkspace } from "../state/react";
-import { appTitle } from "../state/select";
 import { hrefOf } from "./route";
 
 export function Failures({ conversationId }: { conversationId: string }) {
@@ -15,7 +14,7 @@ export function Failures({ conversationId }: { conversationId: string }) {
   );
   const apps = useWorkspace((state) => state.apps);
   return failures.map((failure) => {
-    const app = appTitle(apps, failure.app_scope);
+    const app = appName(words, apps, failure.app_scope);
     return (
       <Alert
         key={failure.instance_id}

@@ -3,10 +3,9 @@
 import { ActionIcon, Button, Divider, Drawer, Group, Indicator, Stack, Text } from "@mantine/core";
 import { IconBell, IconBellOff } from "@tabler/icons-react";
 import { useEffect, useState } from "react";
-import { useTimes, useWords } from "../i18n";
+import { appName, useTimes, useWords } from "../i18n";
 import type { Notice } from "../runtime/rows";
 import { useClient, useWorkspace } from "../state/react";
-import { appTitle } from "../state/select";
 import { setSettings, useSettings } from "../state/settings";
 import { AppIcon } from "../ui/AppIcon";
 import { Empty } from "../ui/Empty";
@@ -85,7 +84,7 @@ function NoticeLine({ row, onDismiss }: { row: Notice; onDismiss(): void }) {
   const words = useWords();
   const times = useTimes();
   const { silenced } = useSettings();
-  const app = useWorkspace((state) => appTitle(state.apps, row.app_scope));
+  const app = useWorkspace((state) => appName(words, state.apps, row.app_scope));
   const silent = silenced.includes(row.app_scope);
   const toggle = () =>
     setSettings({

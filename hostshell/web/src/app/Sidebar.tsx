@@ -3,10 +3,10 @@
 import { ActionIcon, Button, Menu, ScrollArea, Text } from "@mantine/core";
 import { IconKeyboard, IconListSearch, IconPlus, IconSettings, IconShieldCheck } from "@tabler/icons-react";
 import { useState } from "react";
-import { errorText, useTimes, useWords } from "../i18n";
+import { appName, errorText, useTimes, useWords } from "../i18n";
 import type { Conversation } from "../runtime/rows";
 import { useClient, useWorkspace } from "../state/react";
-import { appTitle, conversationsByUse, frontInstance, isConsent, openInteractions } from "../state/select";
+import { conversationsByUse, frontInstance, isConsent, openInteractions } from "../state/select";
 import { useRead } from "../state/settings";
 import { Dot } from "../ui/Status";
 import { toast } from "../ui/toasts";
@@ -103,7 +103,7 @@ function ConversationLink({ conversation, active }: { conversation: Conversation
   const read = useRead(id);
   const app = useWorkspace((state) => {
     const front = frontInstance(state, conversation);
-    return front ? appTitle(state.apps, front.app_scope) : null;
+    return front ? appName(words, state.apps, front.app_scope) : null;
   });
   const waiting = useWorkspace(
     (state) => openInteractions(state, (row) => row.owner.conversation_id === id && !isConsent(row)).length,

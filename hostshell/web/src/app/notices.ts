@@ -1,11 +1,11 @@
 // News from MiniApps and waiting questions: when something pops up, and when it only waits in the list.
 
 import { useEffect } from "react";
-import { useWords } from "../i18n";
+import { appName, useWords } from "../i18n";
 import type { Notice } from "../runtime/rows";
 import type { Workspace } from "../state/model";
 import { useClient } from "../state/react";
-import { appTitle, isOpen } from "../state/select";
+import { isOpen } from "../state/select";
 import { settingsStore } from "../state/settings";
 import { announce } from "../ui/announce";
 import { toast } from "../ui/toasts";
@@ -17,7 +17,7 @@ export function useNotices(): void {
     () =>
       store.subscribe((state, before) => {
         if (state.notices !== before.notices && before.everOnline) {
-          for (const row of news(state, before)) show(row, appTitle(state.apps, row.app_scope));
+          for (const row of news(state, before)) show(row, appName(words, state.apps, row.app_scope));
         }
         if (state.interactions !== before.interactions && before.everOnline) {
           for (const row of Object.values(state.interactions)) {

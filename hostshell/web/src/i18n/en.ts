@@ -204,6 +204,8 @@ export const en = {
     inspect: "What happened",
     timeLeft: "Time left",
   },
+  // Titles of the MiniApps that come with LineUp, where the language has its own; all others keep their manifest's.
+  apps: {} as Record<string, string>,
   states: {
     foreground: "in front",
     background: "in the background",

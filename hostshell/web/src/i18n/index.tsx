@@ -1,6 +1,7 @@
 // The language of the page: the person's choice, else the browser's. Words, times and durations in it.
 
 import { createContext, type ReactNode, useContext, useEffect, useMemo } from "react";
+import type { App } from "../runtime/rows";
 import { useSettings } from "../state/settings";
 import { en, type Words } from "./en";
 import { zh } from "./zh";
@@ -101,6 +102,17 @@ export function clock(ms: number): string {
 export function daysBetween(earlier: Date, later: Date): number {
   const midnight = (d: Date) => Date.UTC(d.getFullYear(), d.getMonth(), d.getDate());
   return Math.round((midnight(later) - midnight(earlier)) / 86_400_000);
+}
+
+/** A MiniApp's name: the language's own for those that come with LineUp, else its manifest's. */
+export function appName(words: Words, apps: Readonly<Record<string, App>>, scope: string): string {
+  return words.apps[scope] ?? (apps[scope]?.title || scope);
+}
+
+/** What a session or MiniApp is called; a session that has no name of its own has its MiniApp's. */
+export function sessionName(words: Words, app: App | undefined, scope: string, title: string): string {
+  const name = words.apps[scope] ?? (app?.title || scope);
+  return title && title !== app?.title && title !== scope ? `${name} · ${title}` : name;
 }
 
 /** What went wrong, in the person's words where there are some, else in the Runtime's. */

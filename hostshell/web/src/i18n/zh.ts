@@ -197,6 +197,7 @@ export const zh: Words = {
     inspect: "查看经过",
     timeLeft: "剩余时间",
   },
+  apps: { "task-dashboard": "任务面板", whiteboard: "白板", pomodoro: "番茄钟" },
   states: {
     foreground: "前台",
     background: "后台",

@@ -3,10 +3,10 @@
 import { Button, Collapse, Group, Loader, Text } from "@mantine/core";
 import { IconChevronDown, IconChevronUp, IconPlayerPlay } from "@tabler/icons-react";
 import { memo, useEffect, useId, useState } from "react";
-import { errorText, useTimes, useWords } from "../i18n";
+import { errorText, sessionName, useTimes, useWords } from "../i18n";
 import type { Session } from "../runtime/rows";
 import { useClient, useWorkspace } from "../state/react";
-import { appTitle, isConsent, openInteractions, progressOf, shownState } from "../state/select";
+import { isConsent, openInteractions, progressOf, shownState } from "../state/select";
 import { AppIcon } from "../ui/AppIcon";
 import { Status, toneOf } from "../ui/Status";
 import { toast } from "../ui/toasts";
@@ -17,9 +17,10 @@ import { SessionHistory } from "./SessionHistory";
 export const SessionCard = memo(function SessionCard({ session }: { session: Session }) {
   const words = useWords();
   const [unfolded, setUnfolded] = useState(false);
-  const title = useWorkspace((state) => appTitle(state.apps, session.app_scope));
+  const name = useWorkspace((state) =>
+    sessionName(words, state.apps[session.app_scope], session.app_scope, session.title),
+  );
   const region = useId();
-  const name = session.title && session.title !== title ? `${title}: ${session.title}` : title;
   return (
     <section className={classes.session} aria-label={words.session.label(name)} data-testid="session">
       <div className={classes.head}>

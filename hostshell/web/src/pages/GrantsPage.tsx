@@ -4,10 +4,9 @@ import { Button, Group, Modal, Table, Text } from "@mantine/core";
 import { IconShieldCheck } from "@tabler/icons-react";
 import { useState } from "react";
 import { PageHead } from "../app/PageHead";
-import { errorText, useTimes, useWords } from "../i18n";
+import { appName, errorText, useTimes, useWords } from "../i18n";
 import type { Grant } from "../runtime/rows";
 import { useClient, useWorkspace } from "../state/react";
-import { appTitle } from "../state/select";
 import { AppIcon } from "../ui/AppIcon";
 import { Empty } from "../ui/Empty";
 import { Status } from "../ui/Status";
@@ -71,7 +70,7 @@ export default function GrantsPage({ openSidebar }: { openSidebar: (() => void) 
                     <Table.Td>
                       <Group gap="xs" wrap="nowrap">
                         <AppIcon scope={grant.app_scope} />
-                        {appTitle(apps, grant.app_scope)}
+                        {appName(words, apps, grant.app_scope)}
                       </Group>
                     </Table.Td>
                     <Table.Td>{words.consent.what[grant.capability] ?? grant.capability}</Table.Td>
@@ -102,7 +101,7 @@ export default function GrantsPage({ openSidebar }: { openSidebar: (() => void) 
       >
         <Text mb="md">
           {revoking &&
-            `${appTitle(apps, revoking.app_scope)}: ${words.consent.what[revoking.capability] ?? revoking.capability}`}
+            `${appName(words, apps, revoking.app_scope)}: ${words.consent.what[revoking.capability] ?? revoking.capability}`}
         </Text>
         <Group justify="flex-end">
           <Button variant="default" onClick={() => setRevoking(null)}>

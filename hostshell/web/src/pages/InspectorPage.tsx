@@ -1,6 +1,6 @@
 // The inspector: how the Runtime is, what is open, and the whole story of any call, question, instance or operation.
 
-import { Button, Group, Table, Text, TextInput, Title } from "@mantine/core";
+import { Anchor, Button, Group, Table, Text, TextInput, Title } from "@mantine/core";
 import { IconRefresh, IconSearch } from "@tabler/icons-react";
 import { type FormEvent, useCallback, useEffect, useState } from "react";
 import { PageHead } from "../app/PageHead";
@@ -183,9 +183,9 @@ function Calls({ calls, none }: { calls: readonly Call[]; none: string }) {
           {calls.map((call) => (
             <Table.Tr key={`${call.agent_id}/${call.call_id}`}>
               <Table.Td>
-                <a className={classes.mono} href={hrefOf({ page: "inspector", id: call.call_id })}>
+                <Anchor className={classes.mono} href={hrefOf({ page: "inspector", id: call.call_id })}>
                   {call.call_id}
-                </a>
+                </Anchor>
               </Table.Td>
               <Table.Td>{call.tool_id}</Table.Td>
               <Table.Td>
@@ -240,9 +240,12 @@ function Instances() {
               return (
                 <Table.Tr key={row.instance_id}>
                   <Table.Td>
-                    <a className={classes.mono} href={hrefOf({ page: "inspector", id: row.instance_id })}>
+                    <Anchor
+                      className={classes.mono}
+                      href={hrefOf({ page: "inspector", id: row.instance_id })}
+                    >
                       {row.instance_id}
-                    </a>
+                    </Anchor>
                   </Table.Td>
                   <Table.Td>{row.app_scope}</Table.Td>
                   <Table.Td>

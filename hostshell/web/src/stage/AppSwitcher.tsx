@@ -2,10 +2,10 @@
 
 import { Button, Menu, Progress, Text } from "@mantine/core";
 import { IconApps } from "@tabler/icons-react";
-import { errorText, useWords } from "../i18n";
+import { errorText, sessionName, useWords } from "../i18n";
 import type { Conversation, Instance } from "../runtime/rows";
 import { useClient, useWorkspace } from "../state/react";
-import { appTitle, frontInstance, liveInstances, progressOf, shownState } from "../state/select";
+import { frontInstance, liveInstances, progressOf, shownState } from "../state/select";
 import { AppIcon } from "../ui/AppIcon";
 import { Dot, Status, toneOf } from "../ui/Status";
 import { toast } from "../ui/toasts";
@@ -44,7 +44,10 @@ export function AppSwitcher({ conversation, opened, onChange }: Props) {
           className={classes.button}
           data-testid="app-switcher"
         >
-          {words.switcher.button(instances.length)}
+          <span className={classes.wide}>{words.switcher.button(instances.length)}</span>
+          <span className={classes.count} aria-hidden="true">
+            {instances.length}
+          </span>
         </Button>
       </Menu.Target>
       <Menu.Dropdown aria-label={words.switcher.label}>
@@ -81,17 +84,21 @@ export function AppSwitcher({ conversation, opened, onChange }: Props) {
 
 function AppLine({ instance }: { instance: Instance }) {
   const words = useWords();
-  const title = useWorkspace((state) => appTitle(state.apps, instance.app_scope));
-  const session = useWorkspace((state) => state.sessions[instance.session_id]?.title ?? "");
+  const name = useWorkspace((state) =>
+    sessionName(
+      words,
+      state.apps[instance.app_scope],
+      instance.app_scope,
+      state.sessions[instance.session_id]?.title ?? "",
+    ),
+  );
   const shown = useWorkspace((state) => shownState(state, instance));
   const progress = useWorkspace((state) => progressOf(state, instance.instance_id));
   const percent = progress ? Math.round(progress.value * 100) : null;
   return (
     <span className={classes.line}>
       <span className={classes.top}>
-        <span className={classes.title}>
-          {session && session !== title ? `${title} · ${session}` : title}
-        </span>
+        <span className={classes.title}>{name}</span>
         <Status tone={toneOf(shown)}>{words.states[shown]}</Status>
       </span>
       {percent !== null && (

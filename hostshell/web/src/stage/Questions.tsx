@@ -49,12 +49,12 @@ export function InteractQuestions({ conversation }: { conversation: Conversation
         !isConsent(row),
     ),
   );
-  const newest = questions.at(-1);
-  const newestId = newest?.interaction_id;
-  useAnnounced(newestId, newest?.request.title);
+  const first = questions[0];
+  const newestId = questions.at(-1)?.interaction_id;
+  useAnnounced(newestId, questions.at(-1)?.request.title);
   // biome-ignore lint/correctness/useExhaustiveDependencies: a new question comes out again
   useEffect(() => setAside(false), [newestId]);
-  if (questions.length === 0) return null;
+  if (!first) return null;
   if (aside) {
     return (
       <Button
@@ -72,6 +72,7 @@ export function InteractQuestions({ conversation }: { conversation: Conversation
       <div className={classes.overHead}>
         <Text size="sm" fw={600} c="dimmed">
           {words.question.overApp}
+          {questions.length > 1 && ` (${questions.length})`}
         </Text>
         <ActionIcon
           variant="subtle"
@@ -83,13 +84,11 @@ export function InteractQuestions({ conversation }: { conversation: Conversation
           <IconChevronUp size={16} />
         </ActionIcon>
       </div>
-      {questions.map((question) => (
-        <InteractionCard
-          key={question.interaction_id}
-          interaction={question}
-          headingId={`over-q-${question.interaction_id}`}
-        />
-      ))}
+      <InteractionCard
+        key={first.interaction_id}
+        interaction={first}
+        headingId={`over-q-${first.interaction_id}`}
+      />
     </section>
   );
 }

@@ -3,11 +3,11 @@
 import { Alert, Loader, Stack, Text } from "@mantine/core";
 import { IconShieldX } from "@tabler/icons-react";
 import { lazy, Suspense } from "react";
-import { useWords } from "../i18n";
+import { appName, useWords } from "../i18n";
 import { Interact } from "../interact/Interact";
 import type { Conversation, Instance } from "../runtime/rows";
 import { useWorkspace } from "../state/react";
-import { appTitle, focusingOperation, shownState, surfaceOf } from "../state/select";
+import { focusingOperation, shownState, surfaceOf } from "../state/select";
 import { useSettings } from "../state/settings";
 import { AppIcon } from "../ui/AppIcon";
 import { Empty } from "../ui/Empty";
@@ -23,7 +23,7 @@ const TASK_DASHBOARD = "task-dashboard";
 export function Stage({ conversation, instance }: { conversation: Conversation; instance: Instance }) {
   const words = useWords();
   const { talkOpen } = useSettings();
-  const title = useWorkspace((state) => appTitle(state.apps, instance.app_scope));
+  const title = useWorkspace((state) => appName(words, state.apps, instance.app_scope));
   const quiet = useWorkspace((state) => focusingOperation(state, instance.instance_id) !== null);
   return (
     <section

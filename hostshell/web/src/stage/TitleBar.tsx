@@ -3,10 +3,10 @@
 import { ActionIcon, Button, Group, Modal, Text, Tooltip } from "@mantine/core";
 import { IconArrowBackUp, IconMessageCircle, IconMessageCircleOff, IconX } from "@tabler/icons-react";
 import { useEffect, useRef, useState } from "react";
-import { clock, errorText, useWords } from "../i18n";
+import { clock, errorText, sessionName, useWords } from "../i18n";
 import type { Conversation, Instance } from "../runtime/rows";
 import { useClient, useWorkspace } from "../state/react";
-import { appTitle, focusingOperation, openInteractions, progressOf, shownState } from "../state/select";
+import { focusingOperation, openInteractions, progressOf, shownState } from "../state/select";
 import { setSettings, useSettings } from "../state/settings";
 import { AppIcon } from "../ui/AppIcon";
 import { useRuntimeNow } from "../ui/hooks";
@@ -23,8 +23,14 @@ interface Props {
 export function TitleBar({ conversation, instance, quiet }: Props) {
   const words = useWords();
   const { talkOpen } = useSettings();
-  const title = useWorkspace((state) => appTitle(state.apps, instance.app_scope));
-  const session = useWorkspace((state) => state.sessions[instance.session_id]?.title ?? "");
+  const name = useWorkspace((state) =>
+    sessionName(
+      words,
+      state.apps[instance.app_scope],
+      instance.app_scope,
+      state.sessions[instance.session_id]?.title ?? "",
+    ),
+  );
   const shown = useWorkspace((state) => shownState(state, instance));
   const progress = useWorkspace((state) => progressOf(state, instance.instance_id));
   const { close, asked } = useClosing(instance);
@@ -33,7 +39,7 @@ export function TitleBar({ conversation, instance, quiet }: Props) {
     <header className={classes.bar} data-quiet={quiet || undefined}>
       <div className={classes.name}>
         <AppIcon scope={instance.app_scope} size={26} />
-        <h2>{session && session !== title ? `${title} · ${session}` : title}</h2>
+        <h2>{name}</h2>
         <Status tone={toneOf(shown)}>{words.states[shown]}</Status>
         {progress && (
           <Text size="sm" c="dimmed" truncate>
@@ -59,8 +65,9 @@ export function TitleBar({ conversation, instance, quiet }: Props) {
           leftSection={<IconArrowBackUp size={16} aria-hidden="true" />}
           onClick={() => leave("home")}
           data-testid="return-to-interact"
+          className={classes.return}
         >
-          {words.stage.return}
+          <span className={classes.wide}>{words.stage.return}</span>
         </Button>
         <Tooltip label={asked ? words.stage.closeAnyway : words.stage.close}>
           <ActionIcon

@@ -25,10 +25,6 @@ export function frontInstance(state: Workspace, conversation: Conversation | und
   return instance && instance.state !== "closed" && instance.kind !== "system" ? instance : null;
 }
 
-export function appTitle(apps: Workspace["apps"], scope: string): string {
-  return apps[scope]?.title || scope;
-}
-
 export function isOpen(interaction: Interaction): boolean {
   return OPEN_QUESTION.has(interaction.status);
 }

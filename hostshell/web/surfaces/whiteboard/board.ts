@@ -4,7 +4,7 @@ import type { JsonObject } from "./bridge";
 import { byHeight, type Element, readElement } from "./elements";
 import { type Box, boxOf, contains, overlaps, touches, union, type XY } from "./geometry";
 import { History } from "./history";
-import { type Change, mergePatch, type Op } from "./patches";
+import { type Change, difference, mergePatch, type Op } from "./patches";
 import { Sync, type SyncPorts } from "./sync";
 
 /** One element that looks different now: what it was and what it is. */
@@ -70,15 +70,18 @@ export class Board {
     );
   }
 
-  /** Change fields of elements. */
+  /** Change fields of elements. Those that stay as they are are not said, so that two pages can each change their own. */
   change(fields: ReadonlyMap<string, JsonObject>): void {
     const changes: Change[] = [];
     const ops = new Map<string, Op>();
     for (const [id, patch] of fields) {
       const before = this.sync.get(id);
       if (!before) continue;
-      changes.push({ id, before, after: mergePatch(before, patch) as JsonObject });
-      ops.set(id, { kind: "merge", fields: patch, guarded: true });
+      const after = mergePatch(before, patch) as JsonObject;
+      const changed = difference(before, after);
+      if (!changed) continue;
+      changes.push({ id, before, after });
+      ops.set(id, { kind: "merge", fields: changed, guarded: true });
     }
     this.step(changes, ops);
   }

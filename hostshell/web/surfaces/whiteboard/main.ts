@@ -8,175 +8,195 @@ import { isObject } from "./elements";
 import { contains } from "./geometry";
 import { type Desk, drawSelection } from "./gestures";
 import { listen } from "./keys";
+import { Messages } from "./messages";
 import { pngOf, svgOf } from "./picture";
 import { Pointers } from "./pointer";
 import { Session } from "./session";
 import { TextEditor } from "./textedit";
 import { Toolbar } from "./toolbar";
 import { View } from "./view";
-import { wordsFor } from "./words";
+import { type Words, wordsFor } from "./words";
 
 const SUBMITTED_MS = 8000; // if the board is still there by then, it can be submitted again
-const TROUBLE_MS = 1500; // shorter hiccups are nobody's concern
+const FIT_MARGIN = 72; // pixels, so that nothing hides under the controls
 
-function start(lineup: LineUp): void {
-  const part = <T extends HTMLElement>(id: string) => document.getElementById(id) as T;
-  const glass = part<HTMLCanvasElement>("glass");
-  const stage = part<HTMLElement>("stage");
-  let words = wordsFor(lineup.host.locale).words;
-  let unsavedSince = 0;
+function part<T extends HTMLElement>(id: string): T {
+  return document.getElementById(id) as T;
+}
 
-  const board = new Board({
-    update: (patch, options) => lineup.update(patch, options),
-    later: (work, ms) => void setTimeout(work, ms),
-    refused: (answer) => complain(answer),
-  });
-  const view = new View(board, part<HTMLCanvasElement>("scene"), glass);
-  const session = new Session(board);
-  const editor = new TextEditor(() => desk, part<HTMLTextAreaElement>("writing"), glass);
-  const desk: Desk = { board, view, session, editText: (at, id) => editor.open(at, id) };
-  const pointers = new Pointers(desk, glass);
+class Page {
+  private readonly glass = part<HTMLCanvasElement>("glass");
+  private readonly messages = new Messages(
+    { toast: part("toast"), saving: part("saving"), spoken: part("spoken") },
+    () => this.words(),
+  );
+  private readonly board: Board;
+  private readonly view: View;
+  private readonly session: Session;
+  private readonly editor: TextEditor;
+  private readonly pointers: Pointers;
+  private readonly toolbar: Toolbar;
+  private seen = false; // something of the drawing has been shown
+  private answered = ""; // the last ask that this page took on
 
-  const middle = () => ({ x: view.pageSize.w / 2, y: view.pageSize.h / 2 });
-  const commands = {
-    undo: () => board.undo(),
-    redo: () => board.redo(),
-    canUndo: () => board.history.canUndo,
-    canRedo: () => board.history.canRedo,
-    remove() {
-      const count = session.selection.size;
-      board.remove(session.selection);
-      if (count) commands.announce(words.removed(count));
-    },
-    zoom: (by: number) => view.look(zoomed(view.camera, middle(), by)),
-    fit() {
-      const box = board.box;
-      view.look(box ? fitted(box, view.pageSize, 72) : { x: 0, y: 0, zoom: 1 });
-    },
-    announce(text: string) {
-      part("spoken").textContent = text;
-    },
-    words: () => words,
-    submit: () => void submit(),
-  };
-  const toolbar = new Toolbar(part("controls"), session, view, commands);
-  listen(desk, pointers, glass, commands);
-
-  view.drawGlass = (context) => {
-    pointers.gesture?.draw?.(context);
-    if (!pointers.gesture) drawSelection(desk, context);
-  };
-  session.onchange(() => {
-    glass.dataset.tool = session.tool;
-    toolbar.update();
-    view.refresh();
-  });
-  board.onchange(() => toolbar.update());
-
-  // -- the Host --
-
-  function dress(): void {
-    view.theme = lineup.host.theme;
-    document.documentElement.dataset.theme = view.theme;
-    const spoken = wordsFor(lineup.host.locale);
-    words = spoken.words;
-    document.documentElement.lang = spoken.lang;
-    glass.setAttribute("aria-label", words.canvas);
-    part("writing").setAttribute("aria-label", words.typeHere);
-    toolbar.speak(words);
-    toolbar.showSubmit(words.submit, false);
-    toolbar.update();
-    view.damaged("all");
+  constructor(private readonly lineup: LineUp) {
+    this.board = new Board({
+      update: (patch, options) => lineup.update(patch, options),
+      later: (work, ms) => void setTimeout(work, ms),
+      refused: (answer) => this.messages.refused(answer),
+    });
+    this.view = new View(this.board, part<HTMLCanvasElement>("scene"), this.glass);
+    this.session = new Session(this.board);
+    const desk: Desk = {
+      board: this.board,
+      view: this.view,
+      session: this.session,
+      editText: (at, id) => this.editor.open(at, id),
+    };
+    this.editor = new TextEditor(desk, part<HTMLTextAreaElement>("writing"), this.glass);
+    this.pointers = new Pointers(desk, this.glass);
+    this.toolbar = new Toolbar(part("controls"), this.session, this.view, this);
+    listen(desk, this.pointers, this.glass, this);
+    this.view.drawGlass = (context) => {
+      this.pointers.gesture?.draw?.(context);
+      if (!this.pointers.gesture) drawSelection(desk, context);
+    };
   }
 
-  let seen = false;
-  function heard(state: JsonObject, revision: number): void {
-    board.sync.heard(state.elements, revision);
-    if (!seen && board.elements.length) {
-      seen = true;
-      showAll();
-    }
-    part("title").textContent = typeof state.title === "string" ? state.title : words.board;
-    if (isObject(state.trouble)) toast(words.submitFailed);
-    void answerAsk(state);
+  /** Show the page and follow the Host and the state from now on. */
+  start(): void {
+    const stage = part("stage");
+    const resize = () => this.view.resize(stage.clientWidth, stage.clientHeight, devicePixelRatio);
+    new ResizeObserver(resize).observe(stage);
+    resize();
+    this.session.onchange(() => this.sessionChanged());
+    this.board.onchange(() => this.toolbar.update());
+    this.messages.watch(() => this.board.sync.pending);
+    this.sessionChanged();
+    this.lineup.onhost(() => this.dress());
+    this.lineup.onstate((state, revision) => this.heard(state, revision));
+    part("unbuilt").remove();
+    this.lineup.ready();
   }
 
-  /** A board that was drawn on a larger page (or far out) is shown whole at first. */
-  function showAll(): void {
-    const box = board.box;
-    if (box && !contains(viewOf(view.camera, view.pageSize), box)) commands.fit();
+  // -- commands of toolbar and keyboard --
+
+  words(): Words {
+    return wordsFor(this.lineup.host.locale).words;
   }
 
-  // -- handing in --
-
-  async function picture(): Promise<JsonObject> {
-    editor.finish();
-    await board.sync.settled();
-    const svg = svgOf(board.elements, part("title").textContent ?? "");
-    const png = await pngOf(board.elements);
-    return { png, elements: board.elements.length, ...(svg !== undefined && { svg }) };
+  announce(text: string): void {
+    this.messages.announce(text);
   }
 
-  async function submit(): Promise<void> {
-    toolbar.showSubmit(words.submitting, true);
-    const answer = await picture()
-      .then((payload) => lineup.submit(payload))
+  undo(): void {
+    this.board.undo();
+  }
+
+  redo(): void {
+    this.board.redo();
+  }
+
+  canUndo(): boolean {
+    return this.board.history.canUndo;
+  }
+
+  canRedo(): boolean {
+    return this.board.history.canRedo;
+  }
+
+  remove(): void {
+    const count = this.session.selection.size;
+    if (!count) return;
+    this.board.remove(this.session.selection);
+    this.announce(this.words().removed(count));
+  }
+
+  zoom(by: number): void {
+    const { w, h } = this.view.pageSize;
+    this.view.look(zoomed(this.view.camera, { x: w / 2, y: h / 2 }, by));
+  }
+
+  fit(): void {
+    const box = this.board.box;
+    this.view.look(box ? fitted(box, this.view.pageSize, FIT_MARGIN) : { x: 0, y: 0, zoom: 1 });
+  }
+
+  /** Hand the board in. */
+  async submit(): Promise<void> {
+    const { toolbar } = this;
+    toolbar.showSubmit(this.words().submitting, true);
+    const answer = await this.picture()
+      .then((payload) => this.lineup.submit(payload))
       .catch((error: unknown): Answer => {
         console.error(error);
         return { accepted: false };
       });
-    if (!answer.accepted) {
-      toolbar.showSubmit(words.submit, false);
-      toast(words.submitFailed);
-      return;
+    if (answer.accepted) {
+      toolbar.showSubmit(this.words().submitted, true);
+      setTimeout(() => toolbar.showSubmit(this.words().submit, false), SUBMITTED_MS);
+    } else {
+      toolbar.showSubmit(this.words().submit, false);
+      this.messages.toast(this.words().submitFailed);
     }
-    toolbar.showSubmit(words.submitted, true);
-    setTimeout(() => toolbar.showSubmit(words.submit, false), SUBMITTED_MS);
   }
 
-  /** The agent wants the picture: one page hands it in, whichever is first. */
-  let answered = "";
-  async function answerAsk(state: JsonObject): Promise<void> {
-    const ask = isObject(state.ask) && typeof state.ask.id === "string" ? state.ask.id : "";
-    if (!ask || ask === answered) return;
-    answered = ask;
-    await lineup.submit({ ask, ...(await picture()) });
+  // -- what comes from outside --
+
+  private dress(): void {
+    const { host } = this.lineup;
+    const { words, lang } = wordsFor(host.locale);
+    this.view.theme = host.theme;
+    document.documentElement.dataset.theme = host.theme;
+    document.documentElement.lang = lang;
+    this.glass.setAttribute("aria-label", words.canvas);
+    part("writing").setAttribute("aria-label", words.typeHere);
+    this.toolbar.speak(words);
+    this.toolbar.showSubmit(words.submit, false);
+    this.toolbar.update();
+    this.view.damaged("all");
   }
 
-  // -- what the person has to know --
-
-  function complain(answer: Answer): void {
-    if (answer.code === "state_too_large") toast(words.full);
-    else if (answer.code === "surface_not_found" || answer.code === "app_closed") toast(words.closed);
-    else toast(words.refused);
+  private heard(state: JsonObject, revision: number): void {
+    this.board.sync.heard(state.elements, revision);
+    if (!this.seen && this.board.elements.length) {
+      this.seen = true;
+      this.showAll();
+    }
+    part("title").textContent = typeof state.title === "string" ? state.title : this.words().board;
+    if (isObject(state.trouble)) {
+      this.toolbar.showSubmit(this.words().submit, false);
+      this.messages.toast(this.words().submitFailed);
+    }
+    if (isObject(state.ask) && typeof state.ask.id === "string") void this.answerAsk(state.ask.id);
   }
 
-  let toasting = 0;
-  function toast(text: string): void {
-    const element = part("toast");
-    element.textContent = text;
-    element.hidden = false;
-    clearTimeout(toasting);
-    toasting = window.setTimeout(() => {
-      element.hidden = true;
-    }, 6000);
+  /** A board that was drawn on a larger page (or far out) is shown whole at first. */
+  private showAll(): void {
+    const box = this.board.box;
+    if (box && !contains(viewOf(this.view.camera, this.view.pageSize), box)) this.fit();
   }
 
-  setInterval(() => {
-    if (!board.sync.pending) unsavedSince = 0;
-    else unsavedSince ||= performance.now();
-    const trouble = unsavedSince > 0 && performance.now() - unsavedSince > TROUBLE_MS;
-    part("saving").textContent = trouble ? words.offline : "";
-  }, 500);
+  /** The agent wants the picture: every page hands it in, the first is taken. */
+  private async answerAsk(ask: string): Promise<void> {
+    if (ask === this.answered) return;
+    this.answered = ask;
+    await this.lineup.submit({ ask, ...(await this.picture()) });
+  }
 
-  new ResizeObserver(() => view.resize(stage.clientWidth, stage.clientHeight, devicePixelRatio)).observe(
-    stage,
-  );
-  view.resize(stage.clientWidth, stage.clientHeight, devicePixelRatio);
-  glass.dataset.tool = session.tool;
-  lineup.onhost(dress);
-  lineup.onstate(heard);
-  lineup.ready();
+  private async picture(): Promise<JsonObject> {
+    this.editor.finish();
+    await this.board.sync.settled();
+    const { elements } = this.board;
+    const svg = svgOf(elements, part("title").textContent ?? "");
+    return { png: await pngOf(elements), elements: elements.length, ...(svg !== undefined && { svg }) };
+  }
+
+  private sessionChanged(): void {
+    this.glass.dataset.tool = this.session.tool;
+    this.toolbar.update();
+    this.view.refresh();
+  }
 }
 
-start(window.lineup);
+new Page(window.lineup).start();

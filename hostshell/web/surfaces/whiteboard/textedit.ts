@@ -14,7 +14,7 @@ export class TextEditor {
   private close: (() => void) | null = null;
 
   constructor(
-    private readonly desk: () => Desk,
+    private readonly desk: Desk,
     private readonly area: HTMLTextAreaElement,
     canvas: HTMLCanvasElement,
   ) {
@@ -33,7 +33,7 @@ export class TextEditor {
   /** Write at a point, or (with `id`) change a text that is there. */
   open(at: XY, id?: string): void {
     this.close?.();
-    const { board, view, session } = this.desk();
+    const { board, view, session } = this.desk;
     const old = id === undefined ? undefined : board.get(id);
     const before = old?.type === "text" ? old : undefined;
     const size = before?.size ?? 12 + session.style.width * 3;
@@ -73,7 +73,7 @@ export class TextEditor {
   }
 
   private show(place: XY, size: number, color: string, text: string): void {
-    const { view } = this.desk();
+    const { view } = this.desk;
     const { area } = this;
     const page = toPage(view.camera, place);
     const pixels = size * view.camera.zoom;

@@ -13,7 +13,7 @@ export interface Actions {
   remove(): void;
   zoom(by: number): void;
   fit(): void;
-  submit(): void;
+  submit(): void | Promise<void>;
   canUndo(): boolean;
   canRedo(): boolean;
 }
@@ -58,7 +58,7 @@ export class Toolbar {
     this.submit.type = "button";
     this.submit.className = "submit";
     this.submit.append(icon("submit"), this.submitText);
-    this.submit.addEventListener("click", () => actions.submit());
+    this.submit.addEventListener("click", () => void actions.submit());
     root.append(this.makeTop(), this.makeTools(), this.stylePanel);
     this.update();
   }

@@ -93,7 +93,9 @@ async def output(call: ToolCall, sdk: SDK) -> dict[str, Any]:
 @app.tool("hungry.tmp")
 async def tmp(call: ToolCall, sdk: SDK) -> dict[str, Any]:
     folder = os.environ["TMPDIR"]
-    found = {"one_file": until_refused(lambda: fill(f"{folder}/one")), "many": until_refused(lambda: fill_many(folder))}
+    found = {"one_file": until_refused(lambda: fill(f"{folder}/one"))}
+    if call.input["many"]:
+        found["many"] = until_refused(lambda: fill_many(folder))
     for name in os.listdir(folder):
         os.unlink(f"{folder}/{name}")
     return found

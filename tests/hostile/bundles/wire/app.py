@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import select
 import socket
 import struct
+import threading
 import time
 from typing import Any
 
@@ -28,10 +30,15 @@ class Link:
         left, self._kept = socket.socketpair()
         os.dup2(left.detach(), number)
         self._read = b""
+        self._lock = threading.Lock()
+
+    def speak(self, data: bytes) -> None:
+        with self._lock:
+            self.socket.sendall(data)
 
     def message(self, value: Any, *, packed: bool = False) -> None:
         body = value if packed else msgpack.packb(value)
-        self.socket.sendall(frame(body))
+        self.speak(frame(body))
 
     def receipts(self, count: int, seconds: float) -> list[dict[str, Any]]:
         """What came back, until there are so many receipts or the link is cut."""
@@ -52,6 +59,10 @@ class Link:
                 elif message["type"] == "worker.ping":
                     self.message({"type": "worker.pong", "body": message["body"]})
         return found
+
+    def answer_pings(self) -> None:
+        with contextlib.suppress(OSError):
+            self.receipts(10**9, SPEAK_S)
 
     def _frames(self) -> list[bytes]:
         found = []
@@ -94,7 +105,12 @@ def endless(block: bytes) -> Any:
         yield block
 
 
-PROGRESS = frame(msgpack.packb({"type": "tool.progress", "body": {"call_id": "nobodys", "progress": 0.5}}))
+
+
+def progress(call_id: str) -> bytes:
+    return frame(msgpack.packb({"type": "tool.progress", "body": {"call_id": call_id, "progress": 0.5}}))
+
+
 DEPTHS = (33, 511, 1025, 3000, 1_000_000)
 ATTACKS: dict[str, Any] = {
     "more": lambda: endless(frame(b"x" * 60_000, flags=1)),
@@ -126,16 +142,19 @@ ATTACKS: dict[str, Any] = {
             b"\xd7\xff" + b"\xff" * 8,
         )
     },
-    "flood": lambda: endless(PROGRESS * 500),
-    "flood of bytes": lambda: endless(frame(msgpack.packb({"type": "state.save", "body": {"state": {"x": "y" * 3_000_000}}}))),
+    "flood of refused": lambda: endless(progress("nobodys") * 500),
+    "flood of bytes": lambda: endless(
+        frame(msgpack.packb({"type": "state.save", "body": {"state": {"x": "y" * 3_000_000}}}))
+    ),
 }
 
 
 @app.tool("wire.attack")
 async def attack(call: ToolCall, sdk: SDK) -> dict[str, Any]:
-    blocks = ATTACKS[call.input["what"]]()
+    what = call.input["what"]
+    blocks = endless(progress(call.call_id) * 500) if what == "flood" else ATTACKS[what]()
     link = Link()
-    await asyncio.to_thread(speak, link, blocks)
+    await asyncio.gather(asyncio.to_thread(speak, link, blocks), asyncio.to_thread(link.answer_pings))
     await asyncio.Event().wait()
     return {}
 
@@ -143,7 +162,7 @@ async def attack(call: ToolCall, sdk: SDK) -> dict[str, Any]:
 def speak(link: Link, blocks: Any) -> None:
     try:
         for block in blocks:
-            link.socket.sendall(block)
+            link.speak(block)
     except OSError:
         return
 

@@ -11,10 +11,10 @@ import {
   IconHelpCircle,
 } from "@tabler/icons-react";
 import { memo } from "react";
-import { useTimes, useWords } from "../../i18n";
+import { appName, useTimes, useWords } from "../../i18n";
 import type { Interaction, InteractionRequest } from "../../runtime/rows";
 import { useWorkspace } from "../../state/react";
-import { appTitle, isOpen } from "../../state/select";
+import { isOpen } from "../../state/select";
 import { useRuntimeNow } from "../../ui/hooks";
 import { Status } from "../../ui/Status";
 import { Markdown } from "../Markdown";
@@ -38,7 +38,7 @@ export const InteractionCard = memo(function InteractionCard({
 }: Props) {
   const words = useWords();
   const scope = interaction.owner.app_scope;
-  const app = useWorkspace((state) => appTitle(state.apps, scope));
+  const app = useWorkspace((state) => appName(words, state.apps, scope));
   usePresented(interaction);
   const open = isOpen(interaction);
   const { request } = interaction;

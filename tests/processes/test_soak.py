@@ -1,0 +1,23 @@
+"""Thirty random kill cycles (catalogue A2); ``scripts/soak`` runs a thousand. A failure prints how to try it again."""
+
+from __future__ import annotations
+
+import os
+import random
+
+import pytest
+from processes.support.runtime import Runtime
+from processes.support.soak import FAULTS, plan_of, soak
+
+CYCLES = 30
+
+
+@pytest.mark.timeout(300)
+async def test_thirty_cycles(own: Runtime) -> None:
+    seed = int(os.environ.get("LINEUP_SEED", "0")) or random.randrange(1, 1 << 30)
+    assert await soak(own, seed, range(1, CYCLES + 1), print) == 0
+
+
+def test_a_plan_comes_from_its_seed_alone() -> None:
+    assert [plan_of(7, n) for n in range(50)] == [plan_of(7, n) for n in range(50)]
+    assert {plan_of(7, n).fault for n in range(100)} == set(FAULTS)
