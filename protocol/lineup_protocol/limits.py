@@ -113,6 +113,9 @@ WORKER_BYTES_PER_SECOND_MAX = 16 * MIB
 WORKER_RECORDS_PER_MINUTE_MAX = 12_000
 """requests of one instance that leave records for ever (questions, snapshots, artifacts, texts); then rate_limited"""
 
+PROGRESS_PER_SECOND_MAX = 100
+"""progress reports of one instance that reach the store; more is accepted and dropped, only the newest counts"""
+
 WORKER_REFUSALS_PER_MINUTE_MAX = 3_000
 """refused messages of one instance; each leaves an audit row, so beyond it the worker is ended as a violation"""
 

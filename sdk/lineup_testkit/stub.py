@@ -67,6 +67,7 @@ class StubRuntime:
         self.texts: list[str] = []  # what the person wrote, as the agent got it
         self.inventory: Body = {"revision": "", "tools": []}
         self.notes: list[Body] = []  # frames that answer nothing: errors
+        self.heard: list[Body] = []  # every frame that reached the agent, in order
         self._installed = {each.app_scope: each for each in installed}
         self._by_path = {each.bundle.digest: each for each in installed}
         self._policy = policy or Policy()
@@ -442,6 +443,7 @@ class StubRuntime:
                 pass  # deltas, watches and files are for Hosts; a test asks with ``query``
 
     def _agent_hears(self, frame: Body) -> None:
+        self.heard.append(frame)
         type_, payload = frame["type"], frame["payload"]
         if type_ == "lineup.v1.client.inventory":
             self.inventory = payload

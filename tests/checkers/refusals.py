@@ -58,12 +58,17 @@ def check_schemas(history: History) -> Iterator[Fault]:
 def _fits(log: AgentLog, payload: dict[str, Any], schema: dict[str, Any]) -> Iterator[Fault]:
     result, properties = payload["result"], schema.get("properties", {})
     for name in (*schema.get("required", ()), *result):
-        kind = KINDS[properties[name]["type"]] if name in properties else None
-        value = result.get(name)
-        if kind is None or not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        if name not in properties or not _is_of(result.get(name), properties[name]):
             yield Fault(
                 "schemas", f"{log.agent_id}: {payload['call_id']} completed with {result}, against {name} of its schema"
             )
+
+
+def _is_of(value: object, schema: dict[str, Any]) -> bool:
+    if "type" not in schema:
+        return value in schema["enum"]
+    kind = KINDS[schema["type"]]
+    return isinstance(value, kind) and (not isinstance(value, bool) or kind is bool)
 
 
 def check_links(history: History) -> Iterator[Fault]:

@@ -6,7 +6,7 @@ Hosts. ``Race.settle`` lets time pass to the end, and ``Race.check`` is the verd
 
 from __future__ import annotations
 
-import copy
+import pickle
 import random
 from collections.abc import Callable
 from functools import cache
@@ -25,8 +25,8 @@ Deed = Callable[[], ev.AnyEvent]
 
 
 @cache
-def _prepared(running: bool, worker: bool) -> Focus:
-    """A session that runs, or a conversation in which none does; with its worker, or without."""
+def _prepared(running: bool, worker: bool) -> bytes:
+    """A session that runs, or a conversation in which none does; with its worker, or without; pickled."""
     core = Focus()
     core.call_accepted("lab.direct", call_id="k-lab")
     core.start("lab").take("k-lab")
@@ -35,7 +35,8 @@ def _prepared(running: bool, worker: bool) -> Focus:
         core.begin(SECONDS, call_id="k-first")
         if worker:
             core.start("pomodoro").take("k-first")
-    return core
+    core.bundles = ()  # known from here on; installing them at every boot is slow and changes nothing
+    return pickle.dumps(core)
 
 
 class Race:
@@ -44,8 +45,7 @@ class Race:
     def __init__(self, seed: int, *, running: bool = True, fates: tuple[str, ...] = MOSTLY_LIVES) -> None:
         self.seed = seed
         self.rng = random.Random(seed)
-        self.core: Focus = copy.deepcopy(_prepared(running, self.rng.random() < 0.5))
-        self.core.bundles = ()  # known already; installing them again is slow and changes nothing
+        self.core: Focus = pickle.loads(_prepared(running, self.rng.random() < 0.5))
         self.fates = fates
         self.link = "a1"
         self.starts = ["k-first"] if running else []

@@ -91,7 +91,7 @@ def test_a_crash_at_the_firing_instant(seeds: range) -> None:
 
 
 def test_everybody_at_once(seeds: range) -> None:
-    for seed in seeds:
+    for seed in seeds[:10]:
         race = Race(seed, running=seed % 2 == 0)
         deeds = [race.start("k-a"), race.start("k-b"), race.interrupt("k-stop"), race.interrupt("k-stop2"), race.due()]
         if seed % 2 == 0:

@@ -1,22 +1,28 @@
-"""SIGKILL anywhere (catalogue A1, A3 to A7, A9): each call has one result, real or explicit, and nothing is left behind."""
+"""SIGKILL anywhere (catalogue A1, A3 to A7, A9): each call has one result, real or explicit, and nothing is left."""
 
 from __future__ import annotations
 
+import array
 import asyncio
 import contextlib
+import ctypes
+import fcntl
 import os
 import signal
+import socket
+import termios
+import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+
+from lineup_supervisor.crash_points import CRASH_POINTS
 from processes.support.agent import Agent
 from processes.support.judge import assert_kept, settled
 from processes.support.runtime import LAB, Runtime, runtime
 from processes.support.scenario import Day, is_over, tags
 from processes.support.waiting import until, until_async
-
-from lineup_supervisor.crash_points import CRASH_POINTS
 
 # Beside the first passing: one in the middle of a day's work. A point that is not named here is tried at its first.
 LATER = {"before-commit": (7, 16), "after-commit": (7, 16), "before-send-worker": (4,), "before-send-agent": (5,)}
@@ -169,13 +175,18 @@ async def test_the_worker_dies_after_it_sent(bench: Bench, tool: str) -> None:
     await until_async(lambda: _is(agent, call_id, "running"), 20, "the call runs")
     pid = await lab_worker(bench)
     with stopped(found.pid):
-        Path(f"/proc/{pid}/root/tmp/cue").touch()
+        cue(pid).touch()
         await until(lambda: unread_bytes(found.pid) > 0, 5, "the worker's result lies in the supervisor's socket")
         os.kill(pid, signal.SIGKILL)
     result = await agent.result(call_id)
     if result["status"] != "completed":
         assert (tool, result["error"]["code"]) == ("on_cue_once", "outcome_unknown"), result
     await day.verdict()
+
+
+def cue(pid: int) -> Path:
+    """The file inside a worker's own ``/tmp`` for which ``lab.on_cue`` waits."""
+    return Path(f"/proc/{pid}/root/tmp/cue")
 
 
 @contextlib.contextmanager
@@ -190,11 +201,6 @@ def stopped(pid: int) -> Iterator[None]:
 
 def unread_bytes(pid: int) -> int:
     """What lies unread in the workers' sockets (SOCK_STREAM, unix) of a process; read without disturbing it."""
-    import array
-    import fcntl
-    import socket
-    import termios
-
     total = 0
     for descriptor in os.listdir(f"/proc/{pid}/fd"):
         try:
@@ -213,8 +219,6 @@ def unread_bytes(pid: int) -> int:
 
 
 def _pidfd_getfd(pid: int, descriptor: int) -> int:
-    import ctypes
-
     libc = ctypes.CDLL(None, use_errno=True)
     pidfd = os.pidfd_open(pid)
     try:
@@ -323,22 +327,12 @@ async def test_the_supervisor_stands_still_past_a_deadline(bench: Bench) -> None
     await until_async(lambda: _is(agent, call_id, "running"), 5, "the call runs")
     pid = await lab_worker(bench)
     with stopped(found.pid):
-        await until(lambda: _ticks_are_over(0.6), 5, "its time is over")
+        over_at = time.monotonic() + 0.6  # the call's time is 0.3 s
+        await until(lambda: time.monotonic() > over_at, 5, "its time is over")
     result = await agent.result(call_id)
     assert (result["status"], result["error"]["code"]) == ("expired", "tool_timeout")
     assert await lab_worker(bench) == pid, "nobody is hung because the supervisor stood still"
     await day.verdict()
-
-
-def _ticks_are_over(seconds: float, began: list[float] = []) -> bool:  # noqa: B006 - a clock of this one wait
-    import time
-
-    if not began:
-        began.append(time.monotonic())
-    if time.monotonic() - began[0] < seconds:
-        return False
-    began.clear()
-    return True
 
 
 async def test_a_worker_stands_still_and_goes_on(bench: Bench) -> None:
@@ -349,13 +343,13 @@ async def test_a_worker_stands_still_and_goes_on(bench: Bench) -> None:
     await until_async(lambda: _is(agent, call_id, "running"), 20, "the call runs")
     pid = await lab_worker(bench)
     with stopped(pid):
-        Path(f"/proc/{pid}/root/tmp/cue").touch()
+        cue(pid).touch()
         await agent.send_frame(agent.frame("ping", {}))
         await agent.until(lambda: agent.frames[-1]["type"] == "lineup.v1.pong", 5, "others are served")
         assert call_id not in agent.results
     result = await agent.result(call_id)
     assert (result["status"], result["result"]["attempt"]) == ("completed", 1)
-    Path(f"/proc/{pid}/root/tmp/cue").unlink()
+    cue(pid).unlink()
     await day.verdict()
 
 

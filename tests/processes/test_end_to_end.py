@@ -8,11 +8,11 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-import subprocess
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+
 from processes.support.agent import Agent, Cut
 from processes.support.judge import assert_kept, in_thread, proof_of, settled
 from processes.support.operator import Operator
@@ -60,20 +60,17 @@ async def test_hello_welcome_inventory_call_progress_result_ack(shared: Runtime,
 
 
 async def test_the_command_line_in_three_processes(shared: Runtime) -> None:
-    """The issue's scene: a task is opened and watched, moved in another terminal, and ends for the first one."""
-    opened = subprocess.Popen(
-        shared.cli_argv("call", "task-dashboard.open", '{"task_id": "t1", "title": "Write report"}'),
-        env=shared.cli_environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    """A task is opened and watched, moved in another terminal, and ends for the first one."""
+    opened = shared.cli_begin("call", "task-dashboard.open", '{"task_id": "t1", "title": "Write report"}')
     try:
         await until(lambda: _open_call(shared) is not None, 20, "the task's call runs")
         call_id = _open_call(shared)
         assert call_id is not None
         moved = await in_thread(
-            shared.cli, "call", "task-dashboard.update", '{"task_id": "t1", "progress": 0.6, "note": "draft is written"}'
+            shared.cli,
+            "call",
+            "task-dashboard.update",
+            '{"task_id": "t1", "progress": 0.6, "note": "draft is written"}',
         )
         assert moved.returncode == 0, moved.stderr
         assert json.loads(moved.stdout)["progress"] == 0.6
@@ -105,9 +102,7 @@ def _open_call(runtime: Runtime) -> str | None:
 async def test_the_older_form_asks_a_person(shared: Runtime, unique: Ids) -> None:
     me = await agent(shared, unique("a"))
     question = {"title": "Go on?", "prompt": "It costs nothing."}
-    message_id = await me.say(
-        "tool.call", {"call_id": unique("k"), "tool": "confirm", "input": question}, unique("c")
-    )
+    message_id = await me.say("tool.call", {"call_id": unique("k"), "tool": "confirm", "input": question}, unique("c"))
     assert (await me.receipt(message_id))["accepted"]
     record = await me.record(unique("k"))
     assert (record["tool_id"], record["app_scope"]) == ("confirm", "chat")
@@ -357,7 +352,9 @@ def _receipts_of(me: Agent, message_id: str) -> int:
     ],
     ids=["oversize", "bad-utf-8", "binary"],
 )
-async def test_what_cannot_be_a_frame_closes_the_link(shared: Runtime, unique: Ids, data: str | bytes, code: int) -> None:
+async def test_what_cannot_be_a_frame_closes_the_link(
+    shared: Runtime, unique: Ids, data: str | bytes, code: int
+) -> None:
     me, other = await agent(shared, unique("a")), await agent(shared, unique("b"))
     if code == 1007:  # a text frame whose bytes are no UTF-8: below what the library would send
         assert me._socket is not None

@@ -37,7 +37,9 @@ async def test_f1_started_and_stopped_at_once(shared: Runtime, unique: Ids) -> N
     await agent.connect()
     processes = {member.pid for member in descendants(shared.pid)}
     for number in range(RACES):
-        await agent.call("lab.hold", {"text": "x", "until_attempt": 9}, call_id=f"k-{number}", conversation=f"f1-{number}")
+        await agent.call(
+            "lab.hold", {"text": "x", "until_attempt": 9}, call_id=f"k-{number}", conversation=f"f1-{number}"
+        )
     closed: set[object] = set()
 
     def close_all() -> bool:
@@ -84,14 +86,18 @@ async def test_f2_never_started_again_between_term_and_kill(shared: Runtime, uni
     assert_kept(shared, agent)
 
 
-async def test_f4_a_worker_does_not_go_with_the_thread_that_was_there_at_its_start(shared: Runtime, unique: Ids) -> None:
+async def test_f4_a_worker_does_not_go_with_the_thread_that_was_there_at_its_start(
+    shared: Runtime, unique: Ids
+) -> None:
     agent = Agent(shared, unique("a"))
     await agent.connect()
     await agent.call("lab.echo", {"text": "x"}, call_id=unique("k"))
     await agent.result(unique("k"))
     pid = shared.worker("lab", agent.conversation)
     for number in range(3):  # each of them runs in the daemon's pool of threads
-        answer = shared.action("runtime.backup", unique(f"b{number}"), path=str(shared.home.parent / f"{unique('b')}-{number}"))
+        answer = shared.action(
+            "runtime.backup", unique(f"b{number}"), path=str(shared.home.parent / f"{unique('b')}-{number}")
+        )
         assert answer["accepted"], answer
     await agent.call("lab.echo", {"text": "y"}, call_id=unique("k2"))
     assert (await agent.result(unique("k2")))["status"] == "completed"
@@ -156,7 +162,11 @@ async def test_f10_what_is_in_front_dies_or_is_removed_with_a_call_in_flight(own
     (lab,) = instances(own, "lab", agent.conversation)
     assert own.query("snapshot")["conversations"][0]["focus"][-1] == lab["instance_id"]
     os.kill(int(str(lab["worker_pid"])), signal.SIGKILL)
-    await until(lambda: instances(own, "lab", agent.conversation)[0]["worker_pid"] not in (None, lab["worker_pid"]), 20, "it is back")
+    await until(
+        lambda: instances(own, "lab", agent.conversation)[0]["worker_pid"] not in (None, lab["worker_pid"]),
+        20,
+        "it is back",
+    )
     assert own.query("snapshot")["conversations"][0]["focus"][-1] == lab["instance_id"]
     assert own.action("apps.remove", "remove", app_scope="lab")["accepted"]
     result = await agent.result("front")
@@ -185,7 +195,9 @@ async def test_f11_many_workers_killed_together(shared: Runtime, unique: Ids) ->
     assert len(pids) == TOGETHER
     for pid in pids:
         os.kill(int(str(pid)), signal.SIGKILL)
-    await until(lambda: not zombies_of(shared.pid) and not any(os.path.exists(f"/proc/{p}") for p in pids), 2, "no zombie")
+    await until(
+        lambda: not zombies_of(shared.pid) and not any(os.path.exists(f"/proc/{p}") for p in pids), 2, "no zombie"
+    )
     await agent.until(lambda: len(agent.results) == TOGETHER, 60, "every call goes on")
     assert {result["result"]["attempt"] for result in agent.results.values()} == {2}
     await settled(shared, agent)

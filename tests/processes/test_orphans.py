@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from processes.support.agent import Agent
 from processes.support.family import Member, members
 from processes.support.runtime import FORKING, LAB, Runtime
@@ -122,20 +123,16 @@ async def test_without_a_sandbox_of_namespaces_nobody_stays_either(own: Runtime,
     await agent.cut()
 
 
-@pytest.mark.parametrize("seed", range(6))
-async def test_killed_while_workers_start(own: Runtime, seed: int) -> None:
+@pytest.mark.parametrize("wanted", [0, 2, 4, 6])
+async def test_killed_while_workers_start(own: Runtime, wanted: int) -> None:
     """The moment varies: from before the first fork to after the last worker has connected."""
     own.start()
-    own.add(LAB, FORKING)
+    own.add(LAB)
     agent = Agent(own, "orphan")
     await agent.connect()
     for number in range(3):
         await agent.call("lab.echo", {"text": "x"}, call_id=f"k-{number}", conversation=f"c-{number}")
-    wanted = seed * 2
-    try:
-        await until(lambda: len(members(own.home)) >= 2 + wanted, 3, "enough processes are there")
-    except AssertionError:
-        assert wanted > 6, "three sandboxes of two processes come at least"
+    await until(lambda: len(members(own.home)) >= 2 + wanted, 10, "enough processes are there")
     own.kill()
     await agent.cut()
 
@@ -153,12 +150,12 @@ def _from_a_subshell_that_ends(runtime: Runtime, place: Path) -> None:
 
 
 def _detached_by_itself(runtime: Runtime, place: Path) -> None:
-    done = runtime.cli("up", "--detach", "--no-open", "--port", "0", "--demo")
+    done = runtime.cli("up", "--detach", "--no-open", "--port", "0", "--demo", within_s=60)
     assert done.returncode == 0, done.stderr
 
 
 def _shell(runtime: Runtime, place: Path, line: str) -> None:
-    up = f"{sys.executable} -m lineup_hostshell.cli.main up --no-open --port 0 --demo"
+    up = f"{sys.executable} -m lineup_hostshell.cli.main up --no-open --port 0"
     subprocess.run(["sh", "-c", line.format(up=up)], cwd=place, env=runtime.cli_environment(), check=True, timeout=20)
 
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import pty
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
+
 from processes.support.agent import Agent
 from processes.support.judge import assert_kept, settled
 from processes.support.runtime import BUNDLES, LAB, STUBBORN, Runtime
@@ -98,7 +101,7 @@ async def test_j2_in_the_middle_of_many_slow_starts(own: Runtime) -> None:
     assert own.query("status")["open_calls"] == 50
 
 
-@pytest.mark.parametrize("signals", [("SIGINT", "SIGINT"), ("SIGTERM", "SIGINT"), ("SIGINT", "SIGTERM", "SIGINT")])
+@pytest.mark.parametrize("signals", [("SIGINT", "SIGINT"), ("SIGTERM", "SIGINT", "SIGTERM")])
 async def test_j3_asked_twice_it_hurries(own: Runtime, signals: tuple[str, ...]) -> None:
     own.start()
     own.add(STUBBORN)
@@ -118,10 +121,10 @@ async def test_j3_asked_twice_it_hurries(own: Runtime, signals: tuple[str, ...])
     await agent.cut()
 
 
-async def test_j3_a_hangup_or_a_closed_terminal_is_no_reason_to_end(own: Runtime) -> None:
+def test_j3_a_hangup_or_a_closed_terminal_is_no_reason_to_end(own: Runtime) -> None:
     own.start()
     own.send(signal.SIGHUP)
-    await until(lambda: "SIGHUP ignored" in [row["event"] for row in own.log()], 5, "it was noticed")
+    until_now(lambda: "SIGHUP ignored" in [row["event"] for row in own.log()], 5, "it was noticed")
     assert own.query("status")["boot_id"]
     assert own.stop() == 0
 
@@ -146,11 +149,8 @@ async def test_j3_a_hangup_or_a_closed_terminal_is_no_reason_to_end(own: Runtime
     own.assert_clean()
 
 
-async def test_j3_nobody_reads_what_it_prints(own: Runtime) -> None:
+def test_j3_nobody_reads_what_it_prints(own: Runtime) -> None:
     """stdout and stderr are pipes without a reader: EPIPE at the word of readiness, and it goes on."""
-    import subprocess
-    import sys
-
     reader, writer = os.pipe()
     os.close(reader)
     argv = [sys.executable, "-m", "lineup_supervisor", "run", "--home", str(own.home), "--port", "0"]

@@ -6,6 +6,7 @@ import os
 import random
 
 import pytest
+
 from processes.support.runtime import Runtime
 from processes.support.soak import FAULTS, plan_of, soak
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+import shutil
 import socket
 import subprocess
 from collections.abc import Callable, Iterator
@@ -15,10 +16,11 @@ from pathlib import Path
 
 import lmdb
 import pytest
+
 from processes.support.agent import Agent
 from processes.support.judge import assert_kept, settled
 from processes.support.runtime import LAB, Runtime
-from processes.support.waiting import until, until_now
+from processes.support.runtime import runtime as new_runtime
 
 MIB = 1024 * 1024
 
@@ -46,14 +48,23 @@ def refused(runtime: Runtime, code: str, *options: str) -> str:
     return sentences[0]
 
 
-def used_once(runtime: Runtime) -> None:
-    """A home with a store that has seen a call, closed cleanly."""
-    runtime.start("--no-web", "--port", "0")
-    answer = runtime.action(
-        "call.start", "s", call_id="k", tool_id="task-dashboard.update", input={"task_id": "t"}, conversation_id="c"
-    )
-    assert answer["accepted"], answer
-    assert runtime.stop() == 0
+@pytest.fixture(scope="module")
+def seen_a_call() -> Iterator[Path]:
+    """A home with a store that has seen a call, closed cleanly; made once and copied."""
+    with new_runtime() as made:
+        made.start("--no-web", "--port", "0")
+        answer = made.action(
+            "call.start", "s", call_id="k", tool_id="task-dashboard.update", input={"task_id": "t"}, conversation_id="c"
+        )
+        assert answer["accepted"], answer
+        assert made.stop() == 0
+        yield made.home
+
+
+@pytest.fixture
+def used(own: Runtime, seen_a_call: Path) -> Runtime:
+    shutil.copytree(seen_a_call, own.home, dirs_exist_ok=True)
+    return own
 
 
 # -- full
@@ -92,7 +103,9 @@ async def test_h1_the_disk_is_full_and_then_it_is_not(own: Runtime, small_disk: 
     _fill(filler)
     refusals: list[str] = []
     for number in range(60):
-        receipt = await agent.receipt(await agent.call("lab.hold", {"text": "x" * 30_000, "until_attempt": 9}, call_id=f"k-{number}"))
+        receipt = await agent.receipt(
+            await agent.call("lab.hold", {"text": "x" * 30_000, "until_attempt": 9}, call_id=f"k-{number}")
+        )
         if not receipt["accepted"]:
             refusals.append(receipt["code"])
             break
@@ -121,11 +134,10 @@ async def test_h1_the_disk_is_full_and_then_it_is_not(own: Runtime, small_disk: 
 
 
 def _fill(path: Path) -> None:
-    with path.open("wb") as file:
+    with path.open("wb", buffering=0) as file:
         try:
             while True:
-                file.write(b"\0" * 65_536)
-                file.flush()
+                file.write(b"\0" * 4_096)
         except OSError:
             pass
 
@@ -149,15 +161,15 @@ async def test_h2_the_map_grows_under_load(own: Runtime) -> None:
     agent = Agent(own, "a")
     await agent.connect()
     start = own.query("status")["store"]["map_bytes"]
-    text = "x" * 60_000
+    text = "x" * 400_000
     number = 0
     while own.query("status")["store"]["map_bytes"] == start:
-        assert number < 2_000, own.query("status")["store"]
-        batch = range(number, number + 100)
+        assert number < 400, own.query("status")["store"]
+        batch = range(number, number + 20)
         for n in batch:
             await agent.call("lab.echo", {"text": text}, call_id=f"k-{n}")
-        await agent.until(lambda batch=batch: all(f"k-{n}" in agent.results for n in batch), 60, "a hundred results")
-        number += 100
+        await agent.until(lambda batch=batch: all(f"k-{n}" in agent.results for n in batch), 60, "twenty results")
+        number += 20
     assert {result["status"] for result in agent.results.values()} == {"completed"}
     await settled(own, agent)
     assert_kept(own, agent)
@@ -196,46 +208,43 @@ def _flipped(path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [_emptied, _cut_short, _another_file, _flipped], ids=lambda f: f.__name__.strip("_"))
-def test_h3_a_damaged_store_is_refused_and_kept(own: Runtime, damage: Callable[[Path], None]) -> None:
-    used_once(own)
-    damage(own.home / "data" / "data.mdb")
-    sentence = refused(own, "store_damaged", "--no-web", "--port", "0")
-    assert str(own.home / "data") in sentence
+def test_h3_a_damaged_store_is_refused_and_kept(used: Runtime, damage: Callable[[Path], None]) -> None:
+    damage(used.home / "data" / "data.mdb")
+    sentence = refused(used, "store_damaged", "--no-web", "--port", "0")
+    assert str(used.home / "data") in sentence
     assert "lineup restore" in sentence
 
 
-def test_h3_what_was_backed_up_can_be_restored_into_an_empty_home(own: Runtime) -> None:
-    used_once(own)
-    backup = own.home.parent / "backup"
-    own.start("--no-web", "--port", "0")
-    assert own.cli("backup", str(backup)).returncode == 0
-    rows = own.audit()[0]
-    assert own.stop() == 0
-    for path in [*(own.home / "data").iterdir()]:
+def test_h3_what_was_backed_up_can_be_restored_into_an_empty_home(used: Runtime) -> None:
+    backup = used.home.parent / "backup"
+    used.start("--no-web", "--port", "0")
+    assert used.cli("backup", str(backup)).returncode == 0
+    rows = used.audit()[0]
+    assert used.stop() == 0
+    for path in [*(used.home / "data").iterdir()]:
         path.unlink()
-    _emptied(own.home / "data" / "data.mdb")
-    refused(own, "store_damaged", "--no-web", "--port", "0")
-    other = own.home.parent / "restored"
-    done = own.cli("restore", str(backup), "--home", str(other))
+    _emptied(used.home / "data" / "data.mdb")
+    refused(used, "store_damaged", "--no-web", "--port", "0")
+    other = used.home.parent / "restored"
+    done = used.cli("restore", str(backup), "--home", str(other))
     assert done.returncode == 0, done.stderr
-    first, own.home = own.home, other
-    own.start("--no-web", "--port", "0")
-    assert own.audit()[0][: len(rows)] == rows
-    assert own.query("call", call_id="k")["status"] == "rejected"
-    assert own.stop() == 0
-    own.home = first
+    first, used.home = used.home, other
+    used.start("--no-web", "--port", "0")
+    assert used.audit()[0][: len(rows)] == rows
+    assert used.query("call", call_id="k")["status"] == "rejected"
+    assert used.stop() == 0
+    used.home = first
 
 
-def test_i3_a_newer_store_is_refused_and_not_written(own: Runtime) -> None:
-    used_once(own)
-    (own.home / "data" / "data.sum").unlink(missing_ok=True)
-    env = lmdb.open(str(own.home / "data"), map_size=64 * MIB, max_dbs=4)
+def test_i3_a_newer_store_is_refused_and_not_written(used: Runtime) -> None:
+    (used.home / "data" / "data.sum").unlink(missing_ok=True)
+    env = lmdb.open(str(used.home / "data"), map_size=64 * MIB, max_dbs=4)
     table = env.open_db(b"_store", create=False)
     with env.begin(write=True, db=table) as txn:
         txn.put(b"schema_version", b"9999")
         txn.put(b"txn_id", str(txn.id()).encode())
     env.close()
-    sentence = refused(own, "store_newer", "--no-web", "--port", "0")
+    sentence = refused(used, "store_newer", "--no-web", "--port", "0")
     assert "install the newer program" in sentence
 
 
@@ -261,19 +270,18 @@ def test_h6_a_second_daemon_is_refused_and_the_first_goes_on(own: Runtime) -> No
 # -- home, port, configuration
 
 
-def test_h4_a_home_that_cannot_be_written(own: Runtime) -> None:
-    used_once(own)
-    bound = subprocess.run(["mount", "--bind", str(own.home), str(own.home)], capture_output=True)
+def test_h4_a_home_that_cannot_be_written(used: Runtime) -> None:
+    bound = subprocess.run(["mount", "--bind", str(used.home), str(used.home)], capture_output=True)
     if bound.returncode:
         pytest.skip("no file system can be mounted here")
     try:
-        subprocess.run(["mount", "-o", "remount,ro,bind", str(own.home)], check=True)
-        sentence = refused(own, "home_unusable", "--no-web", "--port", "0")
+        subprocess.run(["mount", "-o", "remount,ro,bind", str(used.home)], check=True)
+        sentence = refused(used, "home_unusable", "--no-web", "--port", "0")
         assert "--home DIR" in sentence
     finally:
-        subprocess.run(["umount", "--lazy", str(own.home)], check=True)
-    own.start("--no-web", "--port", "0")
-    assert own.stop() == 0
+        subprocess.run(["umount", "--lazy", str(used.home)], check=True)
+    used.start("--no-web", "--port", "0")
+    assert used.stop() == 0
 
 
 def test_a_home_of_others_or_open_to_others(own: Runtime) -> None:
@@ -316,7 +324,6 @@ async def test_the_command_line_says_the_same(own: Runtime) -> None:
             assert f"port {port} is in use" in sentence
 
 
-def test_a_token_that_others_could_read(own: Runtime) -> None:
-    used_once(own)
-    os.chmod(own.home / "run" / "agent.token", 0o644)
-    assert "could be read by others" in refused(own, "home_unusable", "--no-web", "--port", "0")
+def test_a_token_that_others_could_read(used: Runtime) -> None:
+    os.chmod(used.home / "run" / "agent.token", 0o644)
+    assert "could be read by others" in refused(used, "home_unusable", "--no-web", "--port", "0")

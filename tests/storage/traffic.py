@@ -21,6 +21,7 @@ from simulation import bundles
 
 WALL_MS = 1_796_000_000_000
 AT = "2026-11-30T08:00:00Z"
+RETRIES_MAX = 20
 Body = dict[str, Any]
 
 
@@ -72,7 +73,22 @@ class Traffic:
             for effect in outcome.effects:
                 waiting += self._react(effect)
             if outcome.retry_in_ms is not None:
-                return
+                waiting += self._try_again(outcome.retry_in_ms)
+
+    def _try_again(self, wait_ms: int) -> list[ev.AnyEvent]:
+        """The store cannot be written: wait as long as the engine says, as the store's thread does."""
+        reactions: list[ev.AnyEvent] = []
+        for _ in range(RETRIES_MAX):
+            self.steady_ms += wait_ms
+            self.wall_ms += wait_ms
+            outcome = self.engine.run([], self.now)
+            self._due = outcome.next_due
+            for effect in outcome.effects:
+                reactions += self._react(effect)
+            if outcome.retry_in_ms is None:
+                return reactions
+            wait_ms = outcome.retry_in_ms
+        raise AssertionError("the store stays full")
 
     def pass_time(self, ms: int) -> None:
         self.steady_ms += ms

@@ -1,6 +1,6 @@
 // Where the page starts: the token, the client, the first render. The launch key leaves the address before anything else.
 
-import "@mantine/core/styles.css";
+import "./ui/kit";
 import "./ui/global.css";
 
 import { createRoot } from "react-dom/client";

@@ -18,6 +18,7 @@ from lineup_supervisor.core.schema import BUDGETS, Budget
 replace = msgspec.structs.replace
 
 WINDOW_MS = 60_000
+REPORTS_WINDOW_MS = 1_000
 _COUNTED = frozenset(
     {
         "ui.request",
@@ -50,6 +51,17 @@ def charge(ctx: Ctx, instance_id: str, type_: str) -> None:
     ctx.put(BUDGETS, (instance_id,), replace(budget, taken=budget.taken + 1))
 
 
+def may_report(ctx: Ctx, instance_id: str) -> bool:
+    """Count one progress report. False if there were enough of them in this second: it need not be kept."""
+    budget = _current(ctx, instance_id)
+    if ctx.now.steady_ms - budget.reports_since_ms >= REPORTS_WINDOW_MS:
+        budget = replace(budget, reports=0, reports_since_ms=ctx.now.steady_ms)
+    if budget.reports >= limits.PROGRESS_PER_SECOND_MAX:
+        return False
+    ctx.put(BUDGETS, (instance_id,), replace(budget, reports=budget.reports + 1))
+    return True
+
+
 def note_refusal(ctx: Ctx, instance_id: str) -> bool:
     """Count one refused message. False if that was one too many; then the count begins anew."""
     budget = _current(ctx, instance_id)
@@ -65,5 +77,8 @@ def forget(ctx: Ctx, instance_id: str) -> None:
 def _current(ctx: Ctx, instance_id: str) -> Budget:
     budget = ctx.get(BUDGETS, (instance_id,))
     if budget is None or ctx.now.steady_ms - budget.since_ms >= WINDOW_MS:
-        return Budget(since_ms=ctx.now.steady_ms)
+        fresh = Budget(since_ms=ctx.now.steady_ms)
+        if budget is None:
+            return fresh
+        return replace(fresh, reports=budget.reports, reports_since_ms=budget.reports_since_ms)
     return budget

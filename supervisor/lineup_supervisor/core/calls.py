@@ -16,7 +16,7 @@ from lineup_protocol.errors import LineUpError
 from lineup_protocol.ids import is_id
 from lineup_protocol.strict_json import canonical_json
 from lineup_protocol.times import to_rfc3339
-from lineup_supervisor.core import inbox, instances, interactions, inventory, outbox, timers
+from lineup_supervisor.core import budgets, inbox, instances, interactions, inventory, outbox, timers
 from lineup_supervisor.core.audit import audit, digest
 from lineup_supervisor.core.ctx import Ctx
 from lineup_supervisor.core.schema import (
@@ -241,6 +241,8 @@ def progress(ctx: Ctx, instance: Instance, body: dict[str, Any]) -> None:
     message = body.get("message", "")
     if len(message) > limits.REASON_LENGTH_MAX:
         raise LineUpError("message_too_large", f"/message: at most {limits.REASON_LENGTH_MAX} characters")
+    if not budgets.may_report(ctx, instance.instance_id):
+        return
     ctx.cause = call.cause
     payload: dict[str, Any] = {"call_id": call.call_id, "progress": value, "at": to_rfc3339(ctx.now.wall_ms)}
     if message:

@@ -421,6 +421,8 @@ class Budget(Row, frozen=True, kw_only=True):
     since_ms: int  # steady
     taken: int = 0
     refused: int = 0
+    reports: int = 0  # of progress, in the second since ``reports_since_ms``
+    reports_since_ms: int = 0
 
 
 class Grant(Row, frozen=True, kw_only=True):

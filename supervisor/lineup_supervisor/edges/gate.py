@@ -36,7 +36,8 @@ class GateLimits:
 
     wire: zmtp.Limits = field(default_factory=zmtp.Limits)
     handshake_s: float = 2.0  # from the accept to READY; libzmq needs a few milliseconds
-    undelivered_messages_max: int = 512  # handed up and not yet taken; then reading pauses
+    # Handed up and not yet taken; then reading pauses. All of it may be in one transaction, for which others wait.
+    undelivered_messages_max: int = 64
     undelivered_bytes_max: int = 16 * 1024 * 1024
     send_bytes_max: int = 32 * 1024 * 1024  # over it the worker does not read: worker_unresponsive
     flood_cut_s: float = 5.0  # of unbroken throttling before the cut
@@ -218,11 +219,19 @@ class Gate:
         if not data:
             self._cut("disconnected", "the worker closed its connection")
             return
-        self._handle(self._wire.feed(data, self._running_loop.time()))
+        self._handle(self._wire.feed(data, self._running_loop.time(), self._room))
 
     def _on_pause_over(self) -> None:
         self._timer = None
-        self._handle(self._wire.resume(self._running_loop.time()))
+        self._read_on()
+
+    def _read_on(self) -> None:
+        """Go on with what was read and not yet parsed, then with reading."""
+        self._handle(self._wire.resume(self._running_loop.time(), self._room))
+
+    @property
+    def _room(self) -> int:
+        return max(0, self.limits.undelivered_messages_max - len(self._undelivered))
 
     def _handle(self, events: list[zmtp.Event]) -> None:
         """Pass events up, then decide whether to read on. A callback may close this gate at any point."""
@@ -270,6 +279,7 @@ class Gate:
     def _may_read(self) -> bool:
         return (
             self._wire.paused_until is None
+            and not self._wire.is_full
             and len(self._undelivered) < self.limits.undelivered_messages_max
             and self._undelivered_bytes < self.limits.undelivered_bytes_max
         )
@@ -285,7 +295,15 @@ class Gate:
             and len(self._undelivered) <= self.limits.undelivered_messages_max // 2
             and self._undelivered_bytes <= self.limits.undelivered_bytes_max // 2
         ):
-            self._set_reading(self._wire.paused_until is None)
+            # Not from inside the owner's call: it is told of messages by the loop alone.
+            if self._wire.is_full:
+                self._running_loop.call_soon(self._room_again)
+            else:
+                self._set_reading(self._wire.paused_until is None)
+
+    def _room_again(self) -> None:
+        if self._wire.is_full and self._wire.paused_until is None and not self._closed:
+            self._read_on()
 
     def _set_reading(self, wanted: bool) -> None:
         if wanted == self._reading or self._peer is None:

@@ -21,13 +21,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import lmdb
 import msgspec
 
 from lineup_protocol.errors import LineUpError
-from lineup_supervisor.core.txn import Key, R, Table
+from lineup_supervisor.core.txn import Key, Table
 from lineup_supervisor.edges.store_file import (
     DATA_NAME,
     StoreLock,
@@ -39,8 +39,8 @@ from lineup_supervisor.edges.store_file import (
     reserve_lock,
     write_sum,
 )
-from lineup_supervisor.edges.store_keys import decode_key, encode_key, encode_prefix, prefix_end
-from lineup_supervisor.edges.store_rows import decode_row, encode_row
+from lineup_supervisor.edges.store_keys import decode_key, encode_key
+from lineup_supervisor.edges.store_txn import LmdbTxn
 
 T = TypeVar("T")
 
@@ -104,6 +104,8 @@ class Store:
         self._gate = _Gate()
         self._env: lmdb.Environment | None = None
         self._dbs: dict[str, Any] = {}
+        self._map_bytes = MAP_BYTES_START
+        self._is_closed = False
 
     @classmethod
     def open(
@@ -247,17 +249,26 @@ class Store:
                 inner.abort()
 
     def transact(self, work: Callable[[LmdbTxn], T]) -> T:
-        """``work`` in one write transaction; its result after the commit. It is run again if the map has to grow."""
+        """``work`` in one write transaction; its result after the commit. It is run again if the map has to grow.
+
+        Raises:
+            LineUpError: ``storage_full``: nothing was written. The store is usable again as soon as the disk is.
+        """
         while True:
+            if self._env is None:
+                self._reopen()
+            number, result = 0, None
             try:
                 with self.write() as txn:
-                    return work(txn)
+                    result = work(txn)
+                    number = txn.number if txn.dirty else 0
+                return result
             except MapFull:
                 self.grow()
-            except LineUpError as error:
-                if isinstance(error.__cause__, lmdb.PanicError):
-                    self._reopen()
-                raise
+            except LineUpError:
+                if not self._mended(number):
+                    raise
+                return cast(T, result)
 
     def grow(self) -> None:
         """Double the map. Waits until no transaction is open. Raises LineUpError ``storage_full`` at the limit."""
@@ -297,6 +308,7 @@ class Store:
     def close(self) -> None:
         """Close and let go of the lock. No transaction may be open."""
         with self._gate.exclusive():
+            self._is_closed = True
             if self._env is not None:
                 self._env.close()
                 self._env = None
@@ -304,18 +316,40 @@ class Store:
                     write_sum(self.directory / DATA_NAME)
         self._lock.release()
 
-    def _reopen(self) -> None:
-        """After an error in the middle of a commit LMDB refuses everything until it is opened anew."""
-        with self._gate.exclusive():
+    def _mended(self, number: int) -> bool:
+        """After an error in the middle of a commit LMDB refuses everything until it is opened anew: do that.
+
+        True if transaction ``number`` is there all the same: the disk has done it and reported a failure.
+        """
+        try:
+            with self.read():
+                return False
+        except LineUpError as error:
+            if not isinstance(error.__cause__, lmdb.PanicError):
+                raise
+        self._reopen()
+        with _typed(self.directory):
             env = self._environment()
-            map_bytes: int = env.info()["map_size"]
-            env.close()
-            self._env = None
-            self._open_env(map_bytes)
+            if not number or env.info()["last_txnid"] != number:
+                return False
+            env.sync(True)
+            return True
+
+    def _reopen(self) -> None:
+        """Raises LineUpError ``storage_full`` if even that fails; the next transaction tries again."""
+        with self._gate.exclusive(), _typed(self.directory):
+            assert not self._is_closed, "the store is closed"
+            if self._env is not None:
+                self._map_bytes = self._env.info()["map_size"]
+                self._env.close()
+                self._env = None
+            self._open_env(self._map_bytes)
             self._dbs = {name: self._environment().open_db(name.encode(), create=False) for name in self._dbs}
 
     def _environment(self) -> lmdb.Environment:
-        assert self._env is not None, "the store is closed"
+        assert not self._is_closed, "the store is closed"
+        if self._env is None:
+            raise _full(self.directory, "it could not be opened anew yet")
         return self._env
 
 
@@ -332,82 +366,6 @@ def _finish_copy(directory: Path) -> None:
             txn.put(_TXN_ID, str(txn.id()).encode())
     finally:
         env.close()
-
-
-class LmdbTxn:
-    """``core.txn.Txn`` over one LMDB transaction."""
-
-    def __init__(self, txn: lmdb.Transaction, dbs: dict[str, Any], *, writable: bool) -> None:
-        self._txn = txn
-        self._dbs = dbs
-        self._writable = writable
-        self._closed = False
-        self._changes: dict[str, int] = {}
-        self.dirty = False
-
-    def get(self, table: Table[R], key: Key) -> R | None:
-        raw: Any = self._txn.get(encode_key(key), db=self._db(table))
-        return None if raw is None else decode_row(table, raw)
-
-    def put(self, table: Table[R], key: Key, row: R) -> None:
-        self._check_writable(table)
-        assert type(row) is table.row, f"{type(row).__name__} does not belong in {table.name}"
-        self._txn.put(encode_key(key), encode_row(row), db=self._db(table))
-        self.dirty = True
-
-    def delete(self, table: Table[Any], key: Key) -> bool:
-        self._check_writable(table)
-        gone = bool(self._txn.delete(encode_key(key), db=self._db(table)))
-        self.dirty |= gone
-        return gone
-
-    def scan(
-        self, table: Table[R], prefix: Key = (), *, after: Key | None = None, reverse: bool = False
-    ) -> Iterator[tuple[Key, R]]:
-        start = encode_prefix(prefix)
-        bound = None if after is None else encode_prefix(after)
-        cursor = self._txn.cursor(db=self._db(table))
-        found = _seek_last(cursor, prefix_end(start), bound) if reverse else _seek_first(cursor, start, bound)
-        changes = self._changes.get(table.name, 0)
-        key: Any
-        raw: Any
-        while found:
-            key, raw = cursor.item()
-            if not key.startswith(start):
-                return
-            yield decode_key(key), decode_row(table, raw)
-            assert not self._closed, "the transaction of this scan has ended"
-            if self._changes.get(table.name, 0) != changes:
-                raise RuntimeError(f"table {table.name} changed during a scan; take a list first")
-            found = cursor.prev() if reverse else cursor.next()
-
-    def close(self) -> None:
-        self._closed = True
-
-    def _db(self, table: Table[Any]) -> Any:
-        assert not self._closed, "the transaction has ended"
-        return self._dbs[table.name]
-
-    def _check_writable(self, table: Table[Any]) -> None:
-        assert self._writable, "a read transaction writes nothing"
-        self._changes[table.name] = self._changes.get(table.name, 0) + 1
-
-
-def _seek_first(cursor: lmdb.Cursor, start: bytes, after: bytes | None) -> bool:
-    if after is None or after < start:
-        return bool(cursor.set_range(start) if start else cursor.first())
-    found = bool(cursor.set_range(after) if after else cursor.first())
-    return bool(cursor.next()) if found and cursor.key() == after else found
-
-
-def _seek_last(cursor: lmdb.Cursor, end: bytes | None, after: bytes | None) -> bool:
-    if after is not None and (end is None or after < end):
-        end = after
-    if end is None:
-        return bool(cursor.last())
-    if not end:
-        return False
-    return bool(cursor.prev() if cursor.set_range(end) else cursor.last())
 
 
 class _Gate:

@@ -121,6 +121,7 @@ def read_header(path: Path) -> Header:
         if used > length:
             raise _damaged(path, f"it has {length} bytes but its newest header needs {used}")
         for db in newest.dbs:
+            _check_tree(path, db, newest.last_page)
             _check_root(fd, path, db, newest)
         kept_txn_id, kept_sum = _read_sum(path) or (-1, 0)
         if kept_txn_id == newest.txn_id and kept_sum != _sum_of(fd, newest.page_bytes):
@@ -251,22 +252,26 @@ def _read_meta(fd: int, path: Path, number: int, at: int) -> _Meta:
     last_page, txn_id = _META_TAIL.unpack_from(raw, offset + 2 * _DB.size)
     if page_bytes not in (4096, 8192, 16384, 32768, 65536):
         raise _damaged(path, f"header {number} names a page size of {page_bytes}")
-    dbs = tuple(_read_db(path, raw, offset + n * _DB.size, last_page) for n in range(2))
+    dbs = tuple(_read_db(raw, offset + n * _DB.size) for n in range(2))
     if (dbs[0].flags, dbs[1].flags) != (_FLAG_INTEGER_KEY, 0) or last_page < 1 or map_bytes % page_bytes:
         raise _damaged(path, f"header {number} is not plausible")
     return _Meta(page_bytes, map_bytes, last_page, txn_id, (dbs[0], dbs[1]))
 
 
-def _read_db(path: Path, raw: bytes, offset: int, last_page: int) -> _Db:
+def _read_db(raw: bytes, offset: int) -> _Db:
     _, flags, depth, branch, leaf, overflow, entries, root = _DB.unpack_from(raw, offset)
-    db = _Db(flags, depth, branch + leaf + overflow, entries, root)
-    if root == _NO_PAGE:
-        plausible = depth == db.pages == entries == 0
+    return _Db(flags, depth, branch + leaf + overflow, entries, root)
+
+
+def _check_tree(path: Path, db: _Db, last_page: int) -> None:
+    """For the newest header alone: LMDB leaves new roots in the older one when it takes a failed commit back."""
+    if db.root == _NO_PAGE:
+        plausible = db.depth == db.pages == db.entries == 0
     else:
-        plausible = 2 <= root <= last_page and 1 <= depth <= 32 and depth <= db.pages < last_page and entries > 0
+        in_file = 2 <= db.root <= last_page and db.pages < last_page
+        plausible = in_file and 1 <= db.depth <= 32 and db.depth <= db.pages and db.entries > 0
     if not plausible:
-        raise _damaged(path, "a header points to a tree that cannot be")
-    return db
+        raise _damaged(path, "its newest header points to a tree that cannot be")
 
 
 def _check_pair(path: Path, even: _Meta, odd: _Meta) -> None:

@@ -15,6 +15,7 @@ Source: https://rfc.zeromq.org/spec/37/ (ZMTP 3.1); 3.0 peers are taken too.
 from __future__ import annotations
 
 import struct
+import sys
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
@@ -126,12 +127,14 @@ class ServerConnection:
     """One peer. Feed it bytes, take events; ``outgoing()`` holds what must be written to the peer.
 
     When a rate is used up, parsing stops: ``paused_until`` is set (seconds, same clock as ``now``) and the caller
-    should stop reading until then and call ``resume``. The rest of the read stays here, so nothing is lost.
+    should stop reading until then and call ``resume``. The same when ``room`` messages were given: ``is_full`` is set.
+    The rest of the read stays here, so nothing is lost.
     """
 
     limits: Limits = field(default_factory=Limits)
     socket_type: bytes = b"ROUTER"
     paused_until: float | None = None
+    is_full: bool = False
 
     def __post_init__(self) -> None:
         limits = self.limits
@@ -162,25 +165,29 @@ class ServerConnection:
         self._out.clear()
         return data
 
-    def feed(self, data: bytes | bytearray | memoryview, now: float) -> list[Event]:
-        """Take one read. ``data`` should be small (one socket read): it is what may wait here while paused."""
+    def feed(self, data: bytes | bytearray | memoryview, now: float, room: int = sys.maxsize) -> list[Event]:
+        """Take one read; at most ``room`` messages come of it now.
+
+        ``data`` should be small (one socket read): it is what may wait here while paused.
+        """
         if self._state is _State.DEAD:
             return []
         self._buckets.volume.take(len(data), now)
         self._in += data
-        return self._run(now)
+        return self._run(now, room)
 
-    def resume(self, now: float) -> list[Event]:
-        """Parse on after a pause."""
+    def resume(self, now: float, room: int = sys.maxsize) -> list[Event]:
+        """Parse on after a pause, or when there is room again."""
         if self._state is _State.DEAD:
             return []
-        return self._run(now)
+        return self._run(now, room)
 
-    def _run(self, now: float) -> list[Event]:
+    def _run(self, now: float, room: int) -> list[Event]:
         events: list[Event] = []
         self.paused_until = None
+        self.is_full = False
         try:
-            self._parse(events, now)
+            self._parse(events, now, room)
         except _Violation as violation:
             self._state = _State.DEAD
             self._in = bytearray()
@@ -188,7 +195,7 @@ class ServerConnection:
             events.append(Cut(violation.reason, violation.detail))
         return events
 
-    def _parse(self, events: list[Event], now: float) -> None:
+    def _parse(self, events: list[Event], now: float, room: int) -> None:
         if self._state is _State.GREETING and not self._parse_greeting():
             return
         position = 0
@@ -200,7 +207,11 @@ class ServerConnection:
                 elif not self._buckets.messages.is_open(now):
                     self._pause(self._buckets.messages, now)
                     return
+                elif room <= 0:
+                    self.is_full = True
+                    return
                 else:
+                    room -= 1
                     self._buckets.messages.take(1, now)
                     events.append(MessageReceived(bytes(memoryview(self._in)[start:stop])))
                 position = stop

@@ -26,7 +26,7 @@ CALLS_MIN = 100
 # An attack is one crash among many here; what happens after too many of them has tests of its own.
 CONFIG = """
 [workers]
-heartbeat_ms = 1000
+heartbeat_ms = 2000
 missed_heartbeats_max = 3
 [restarts]
 max = 1000

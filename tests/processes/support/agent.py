@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 import websockets
+
 from checkers.history import AgentLog, Entry
 from processes.support.runtime import Runtime
 from processes.support.waiting import until
@@ -194,13 +195,13 @@ class Agent:
             await self.send_frame(frame)
         return str(frame["message_id"])
 
-    async def call(
-        self, tool_id: str, input_: Any, *, call_id: str, conversation: str = "", revision: str = ""
-    ) -> str:
+    async def call(self, tool_id: str, input_: Any, *, call_id: str, conversation: str = "", revision: str = "") -> str:
         """Its ``message_id``. Without a ``conversation`` it is this agent's own one."""
         payload = {"call_id": call_id, "tool_id": tool_id, "input": input_}
         return await self.say(
-            "tool.call", payload | {"inventory_revision": revision or self.revision or "r-unknown"}, conversation or self.conversation
+            "tool.call",
+            payload | {"inventory_revision": revision or self.revision or "r-unknown"},
+            conversation or self.conversation,
         )
 
     async def receipt(self, message_id: str, within_s: float = 10.0) -> Frame:

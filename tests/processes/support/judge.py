@@ -35,7 +35,15 @@ CHECKERS = (
     audit_checks.check_chain,
     audit_checks.check_refusals,
 )
-EXPLICIT = ("outcome_unknown", "app_crashed", "app_closed", "cancelled", "tool_timeout", "tool_failed", "tool_output_invalid")
+EXPLICIT = (
+    "outcome_unknown",
+    "app_crashed",
+    "app_closed",
+    "cancelled",
+    "tool_timeout",
+    "tool_failed",
+    "tool_output_invalid",
+)
 
 
 def proof_of(call_id: str, text: str) -> str:

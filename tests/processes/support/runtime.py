@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from lineup_protocol.messages import PROTOCOL_VERSION
 from processes.support.family import Member, alive, descendants, members
 from processes.support.operator import Gone, Operator, audit
 from processes.support.waiting import until, until_now
@@ -44,7 +43,15 @@ class Runtime:
         assert self.process is None or self.process.poll() is not None, "there is one already"
         if crash_at:
             environment["LINEUP_CRASH_AT"] = crash_at
-        argv = [sys.executable, "-m", "lineup_supervisor", "run", "--home", str(self.home), *(options or ("--port", "0"))]
+        argv = [
+            sys.executable,
+            "-m",
+            "lineup_supervisor",
+            "run",
+            "--home",
+            str(self.home),
+            *(options or ("--port", "0")),
+        ]
         with (self.home.parent / "daemon.out").open("a") as out, (self.home.parent / "daemon.err").open("a") as errors:
             self.process = subprocess.Popen(argv, env={**os.environ, **environment}, stdout=out, stderr=errors)
         return self.process
@@ -107,7 +114,11 @@ class Runtime:
     def worker(self, app_scope: str, conversation_id: str | None = None) -> int | None:
         """The pid of the worker of a MiniApp's live instance, None while it has none."""
         for row in self.query("status")["instances"]:
-            if row["app_scope"] == app_scope and conversation_id in (None, row["conversation_id"]) and row["worker_pid"]:
+            if (
+                row["app_scope"] == app_scope
+                and conversation_id in (None, row["conversation_id"])
+                and row["worker_pid"]
+            ):
                 return int(row["worker_pid"])
         return None
 
@@ -120,6 +131,13 @@ class Runtime:
     def cli(self, *arguments: str, within_s: float = 30.0) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             self.cli_argv(*arguments), env=self.cli_environment(), capture_output=True, text=True, timeout=within_s
+        )
+
+    def cli_begin(self, *arguments: str) -> subprocess.Popen[str]:
+        """One that goes on beside the test."""
+        pipe = subprocess.PIPE
+        return subprocess.Popen(
+            self.cli_argv(*arguments), env=self.cli_environment(), stdout=pipe, stderr=pipe, text=True
         )
 
     def cli_argv(self, *arguments: str) -> list[str]:
@@ -175,9 +193,9 @@ class Runtime:
         assert not (left := self.left()), f"left behind: {left}"
 
     def assert_clean(self) -> None:
-        """After a clean end: nobody, and in ``run/`` no socket, no folder, no half-written file, no word of readiness."""
+        """After a clean end: nobody, and in ``run/`` no socket, folder, half-written file or ``runtime.json``."""
         self.assert_nobody()
-        left = [path for path in (self.home / "run").iterdir() if not path.is_file() or path.name.startswith(".")]
+        left = [path for path in (self.home / "run").glob("*") if not path.is_file() or path.name.startswith(".")]
         assert not left, f"left in run/: {left}"
         assert not (self.home / "run" / "runtime.json").exists()
 

@@ -1,4 +1,4 @@
-"""One working day of an agent in small steps, each of which may be cut short by a death anywhere and is then gone on with.
+"""One working day of an agent in small steps, each of which a death anywhere may cut short and which then go on.
 
 A step is written so that it can be run again: what was said is said again under the same ids, by ``Agent`` itself or
 because the action has a fixed ``action_id``. So after any number of deaths the day ends, and everything must have

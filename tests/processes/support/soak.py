@@ -1,4 +1,4 @@
-"""A soak of kill cycles from a seed: each cycle is one day of work under a fault, then the verdict over the whole history.
+"""A soak of kill cycles from a seed: each is one day of work under a fault, then the verdict over the whole history.
 
 ``python -m processes.support.soak --cycles N --seed S``; ``scripts/soak`` calls it. The plan (which fault, where, when)
 comes from the seed alone, so that a failing cycle is tried again with ``--seed S --from CYCLE``.
@@ -16,13 +16,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from lineup_supervisor.crash_points import CRASH_POINTS
 from processes.support.agent import Agent
 from processes.support.runtime import LAB, Runtime, runtime
 from processes.support.scenario import Day, is_over
 
-from lineup_supervisor.crash_points import CRASH_POINTS
-
-PASSINGS_MAX = 24  # of a point in one day; a point that is not passed so often lets the day end in peace
+# How often a day passes a point, about; one that is not passed so often lets the day end in peace.
+PASSINGS = {"commit": 24, "send-worker": 10, "send-agent": 16}
 LATEST_S = 0.5
 POINTS = tuple(name for name in CRASH_POINTS if not name.startswith("stop-"))
 
@@ -44,7 +44,11 @@ def plan_of(seed: int, cycle: int) -> Plan:
     rng = random.Random(f"{seed}/{cycle}")
     fault = rng.choice(tuple(FAULTS))
     if fault == "point":
-        return Plan(cycle, fault, point=f"{rng.choice(POINTS)}:{rng.randint(1, PASSINGS_MAX)}")
+        name = rng.choice(POINTS)
+        passings = next(
+            (most for part, most in PASSINGS.items() if name.endswith(part)), 1 if name.startswith("boot-") else 2
+        )
+        return Plan(cycle, fault, point=f"{name}:{rng.randint(1, passings)}")
     return Plan(cycle, fault, at_s=rng.uniform(0.0, LATEST_S))
 
 

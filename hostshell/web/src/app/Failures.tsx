@@ -29,7 +29,10 @@ export function Failures({ conversationId }: { conversationId: string }) {
         data-testid="failure"
       >
         <Text size="sm">
-          {words.errors[failure.code] ?? failure.code} {failure.reason} {words.stage.backToInteract}
+          {words.errors[failure.code] ?? failure.code} {words.stage.backToInteract}
+        </Text>
+        <Text size="sm" c="dimmed">
+          {failure.reason}
         </Text>
         <Anchor size="sm" href={hrefOf({ page: "inspector", id: failure.instance_id })}>
           {words.stage.inspect}

@@ -1,6 +1,6 @@
 // The language of the page: the person's choice, else the browser's. Words, times and durations in it.
 
-import { createContext, type ReactNode, useContext, useEffect, useMemo } from "react";
+import { createContext, type ReactNode, useContext, useEffect } from "react";
 import type { App } from "../runtime/rows";
 import { useSettings } from "../state/settings";
 import { en, type Words } from "./en";
@@ -42,7 +42,18 @@ export interface Times {
   duration(ms: number): string;
 }
 
+const madeTimes = new WeakMap<Words, Times>();
+
+/** One set per language: making a formatter costs more than showing a row of the timeline. */
 export function timesIn(words: Words): Times {
+  const known = madeTimes.get(words);
+  if (known) return known;
+  const made = makeTimes(words);
+  madeTimes.set(words, made);
+  return made;
+}
+
+function makeTimes(words: Words): Times {
   const time = new Intl.DateTimeFormat(words.locale, { hour: "2-digit", minute: "2-digit" });
   const date = new Intl.DateTimeFormat(words.locale, { dateStyle: "medium" });
   const full = new Intl.DateTimeFormat(words.locale, { dateStyle: "medium", timeStyle: "medium" });
@@ -66,8 +77,7 @@ export function timesIn(words: Words): Times {
 }
 
 export function useTimes(): Times {
-  const words = useWords();
-  return useMemo(() => timesIn(words), [words]);
+  return timesIn(useWords());
 }
 
 /** Two units at most: ``1 hour 5 minutes``. */

@@ -4,15 +4,11 @@ import { type MouseEvent, memo, useMemo } from "react";
 import { useWords } from "../i18n";
 import { announce } from "../ui/announce";
 import classes from "./Markdown.module.css";
-import { renderMarkdown } from "./markdown";
+import { markdownWords, renderMarkdown } from "./markdown";
 
 export const Markdown = memo(function Markdown({ text }: { text: string }) {
   const words = useWords();
-  const html = useMemo(
-    () =>
-      renderMarkdown(text, { copy: words.copy, code: words.interact.codeBlock, table: words.interact.table }),
-    [text, words],
-  );
+  const html = useMemo(() => renderMarkdown(text, markdownWords(words)), [text, words]);
 
   const copy = (event: MouseEvent) => {
     const button = (event.target as Element).closest("button[data-copy]");

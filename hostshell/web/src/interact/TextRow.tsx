@@ -1,6 +1,6 @@
 // What people and agents say. The agent's words stand in the column as Markdown, the person's in a bubble as written.
 
-import { Button, Group, Loader, Text } from "@mantine/core";
+import { Button, Group, Loader } from "@mantine/core";
 import { IconAlertTriangle, IconCheck, IconClockOff, IconRobot } from "@tabler/icons-react";
 import { memo } from "react";
 import { errorText, useTimes, useWords } from "../i18n";
@@ -111,9 +111,5 @@ function EchoState({ echo }: { echo: Echo }) {
 }
 
 function Plain({ text }: { text: string }) {
-  return (
-    <Text component="div" className={classes.plain}>
-      {text}
-    </Text>
-  );
+  return <div className={classes.plain}>{text}</div>;
 }

@@ -6,12 +6,15 @@ import { IconArrowDown } from "@tabler/icons-react";
 import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "react";
 import { Virtualizer, type VirtualizerHandle } from "virtua";
 import { useTimes, useWords } from "../i18n";
+import type { Entry } from "../runtime/rows";
+import { PAGE_ENTRIES } from "../state/client";
 import { EMPTY_TIMELINE } from "../state/model";
 import { useClient, useWorkspace } from "../state/react";
 import { isOpen } from "../state/select";
 import { markRead, readStore } from "../state/settings";
 import { useVisible } from "../ui/hooks";
 import { buildItems, type Item } from "./items";
+import { markdownWords, renderAhead } from "./markdown";
 import { InteractionRow, SessionRow } from "./rows";
 import { EchoRow, TextRow } from "./TextRow";
 import classes from "./Timeline.module.css";
@@ -47,6 +50,7 @@ export function Timeline({ conversationId, unfolded, empty }: Props) {
     () => buildItems(timeline.entries, echoes, { complete: timeline.complete, newAfter, unfolded }),
     [timeline.entries, timeline.complete, echoes, newAfter, unfolded],
   );
+  useRenderedAhead(timeline.entries);
   const { shift, keepMounted } = useListHints(items, timeline.entries[0]?.n ?? 0);
   useFollowEnd(list, items, echoes.length, atEnd);
   const last = timeline.entries.at(-1)?.n ?? 0;
@@ -89,13 +93,14 @@ export function Timeline({ conversationId, unfolded, empty }: Props) {
             keepMounted={keepMounted}
             onScroll={scrolled}
             onResize={() => atEnd && list.current?.scrollToIndex(items.length - 1, { align: "end" })}
-            bufferSize={600}
+            bufferSize={400}
+            data={items}
           >
-            {items.map((item) => (
+            {(item) => (
               <div key={item.key} className={classes.row}>
                 <Row item={item} conversationId={conversationId} />
               </div>
-            ))}
+            )}
           </Virtualizer>
         </div>
       </div>
@@ -192,6 +197,23 @@ function useListHints(items: readonly Item[], firstN: number): { shift: boolean;
     );
   }, [items, open]);
   return { shift, keepMounted };
+}
+
+/** What may soon be scrolled to is rendered while nothing else is to be done. */
+function useRenderedAhead(entries: readonly Entry[]): void {
+  const words = useWords();
+  const firstN = entries[0]?.n ?? 0;
+  const newest = useRef(entries);
+  newest.current = entries;
+  // biome-ignore lint/correctness/useExhaustiveDependencies: only a page of history is worth it; what is new is shown at once
+  useEffect(() => {
+    const page = newest.current.slice(0, PAGE_ENTRIES);
+    const texts = page.filter((entry) => entry.author !== "person" && entry.format === "markdown");
+    return renderAhead(
+      texts.map((entry) => entry.text ?? ""),
+      markdownWords(words),
+    );
+  }, [firstN, words]);
 }
 
 /** Stay at the end while the person is there, and go there when they say something themselves. */

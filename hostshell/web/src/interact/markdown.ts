@@ -3,6 +3,7 @@
 
 import DOMPurify from "dompurify";
 import MarkdownIt from "markdown-it";
+import type { Words } from "../i18n/en";
 
 export interface MarkdownWords {
   copy: string;
@@ -10,7 +11,12 @@ export interface MarkdownWords {
   table: string;
 }
 
-const KEPT_MAX = 500;
+export function markdownWords(words: Words): MarkdownWords {
+  return { copy: words.copy, code: words.interact.codeBlock, table: words.interact.table };
+}
+
+const IDLE_MS_LEFT = 3;
+const KEPT_MAX = 4_000;
 const ALLOWED_TAGS =
   "a blockquote br button code del div em h1 h2 h3 h4 h5 h6 hr li ol p pre s span strong table tbody td th thead tr ul".split(
     " ",
@@ -71,7 +77,18 @@ function codeBlock(code: string, language: string, words: MarkdownWords): string
 
 const kept = new Map<string, string>();
 
-/** Safe HTML of a text; the newest few hundred are remembered, so that scrolling does not render them again. */
+/** Render texts ahead, newest first, while the browser has nothing else to do. Returns a function that stops it. */
+export function renderAhead(texts: readonly string[], words: MarkdownWords): () => void {
+  let next = texts.length - 1;
+  const work = (deadline: IdleDeadline) => {
+    while (next >= 0 && deadline.timeRemaining() > IDLE_MS_LEFT) renderMarkdown(texts[next--] ?? "", words);
+    if (next >= 0) handle = requestIdleCallback(work);
+  };
+  let handle = requestIdleCallback(work);
+  return () => cancelIdleCallback(handle);
+}
+
+/** Safe HTML of a text; the newest few thousand are remembered, so that scrolling does not render them again. */
 export function renderMarkdown(text: string, words: MarkdownWords): string {
   const key = `${words.copy}\0${text}`;
   const known = kept.get(key);

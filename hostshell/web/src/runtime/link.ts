@@ -23,7 +23,7 @@ export type Sign = (nonce: string) => Promise<{ id: string; proof: string } | nu
 export type Connect = (url: string) => WebSocket;
 
 const RETRY_MS_FIRST = 150;
-const RETRY_MS_MAX = 1_500;
+const RETRY_MS_MAX = 1_000;
 const QUERY_MS_MAX = 20_000;
 const HELD_DELTAS_MAX = 2_000;
 const TOKEN_REFUSED = 4401;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import faulthandler
 import os
 import select
 import socket
@@ -16,6 +17,7 @@ import msgpack
 from lineup_sdk import SDK, MiniApp, ToolCall
 
 app = MiniApp()
+faulthandler.enable()
 SPEAK_S = 20.0  # far beyond every limit of the gate
 
 

@@ -53,7 +53,7 @@ async def hold(call: ToolCall, sdk: SDK) -> dict[str, Any]:
 @app.tool("lab.on_cue")
 @app.tool("lab.on_cue_once")
 async def on_cue(call: ToolCall, sdk: SDK) -> dict[str, Any]:
-    while not CUE.exists():
+    while not await asyncio.to_thread(CUE.exists):  # noqa: ASYNC110 - a file cannot be awaited
         await asyncio.sleep(CUE_POLL_S)
     return proven(call)
 

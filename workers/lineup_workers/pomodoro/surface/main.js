@@ -50,7 +50,7 @@ function describe() {
   words = wordsFor(host.locale);
   document.documentElement.lang = words === WORDS.zh ? "zh-CN" : "en";
   document.documentElement.dataset.theme = host.theme;
-  setText(parts.activity, session === null ? "\u00a0" : session.activity || words.focus);
+  setText(parts.activity, session?.activity || words.focus);
   setText(parts.hint, session === null ? words.idle : "");
   setText(parts.until, session === null ? "" : words.until(endTime(session.endsMs, host)));
   look();

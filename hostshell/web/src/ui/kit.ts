@@ -1,0 +1,46 @@
+// The component kit's styles, only those of components that are used, in the kit's own order (later ones build on
+// earlier ones). A test holds this list against what is imported from the kit.
+
+import "@mantine/core/styles/baseline.css";
+import "@mantine/core/styles/default-css-variables.css";
+import "@mantine/core/styles/global.css";
+import "@mantine/core/styles/ScrollArea.css";
+import "@mantine/core/styles/UnstyledButton.css";
+import "@mantine/core/styles/VisuallyHidden.css";
+import "@mantine/core/styles/Paper.css";
+import "@mantine/core/styles/Overlay.css";
+import "@mantine/core/styles/Popover.css";
+import "@mantine/core/styles/Loader.css";
+import "@mantine/core/styles/ActionIcon.css";
+import "@mantine/core/styles/CloseButton.css";
+import "@mantine/core/styles/Group.css";
+import "@mantine/core/styles/ModalBase.css";
+import "@mantine/core/styles/Input.css";
+import "@mantine/core/styles/FloatingIndicator.css";
+import "@mantine/core/styles/Alert.css";
+import "@mantine/core/styles/Text.css";
+import "@mantine/core/styles/Anchor.css";
+import "@mantine/core/styles/Combobox.css";
+import "@mantine/core/styles/InlineInput.css";
+import "@mantine/core/styles/CheckboxCard.css";
+import "@mantine/core/styles/CheckboxIndicator.css";
+import "@mantine/core/styles/Checkbox.css";
+import "@mantine/core/styles/Button.css";
+import "@mantine/core/styles/Code.css";
+import "@mantine/core/styles/Divider.css";
+import "@mantine/core/styles/Drawer.css";
+import "@mantine/core/styles/Indicator.css";
+import "@mantine/core/styles/Kbd.css";
+import "@mantine/core/styles/Menu.css";
+import "@mantine/core/styles/Modal.css";
+import "@mantine/core/styles/Progress.css";
+import "@mantine/core/styles/RadioCard.css";
+import "@mantine/core/styles/RadioIndicator.css";
+import "@mantine/core/styles/Radio.css";
+import "@mantine/core/styles/Tooltip.css";
+import "@mantine/core/styles/SegmentedControl.css";
+import "@mantine/core/styles/Skeleton.css";
+import "@mantine/core/styles/Stack.css";
+import "@mantine/core/styles/Switch.css";
+import "@mantine/core/styles/Table.css";
+import "@mantine/core/styles/Title.css";
