@@ -37,10 +37,13 @@ class Filler:
         waiting = list(events)
         while waiting:
             batch, waiting = waiting[:BATCH], waiting[BATCH:]
-            self._ms += 1
-            now = ev.Now(wall_ms=T0_MS + self._ms, steady_ms=T0_MS + self._ms)
-            for effect in self._engine.run(batch, now).effects:
+            for effect in self._engine.run(batch, self.now()).effects:
                 waiting += self._react(effect)
+
+    def now(self) -> ev.Now:
+        """A millisecond after the last one."""
+        self._ms += 1
+        return ev.Now(wall_ms=T0_MS + self._ms, steady_ms=T0_MS + self._ms)
 
     def event_id(self) -> str:
         return f"fill{next(self._numbers)}"

@@ -116,10 +116,27 @@ def start() -> list[Figure]:
     ]
 
 
+def operations() -> list[Figure]:
+    """What pending deadlines cost, and how late they are under a load of calls."""
+    import operations as deadlines
+
+    cost, accuracy = deadlines.cost(), deadlines.accuracy()
+    many = f"{deadlines.PENDING:,} pending operations"
+    load = f"{deadlines.SPREAD:,} operations over {deadlines.SPREAD_S} s under {deadlines.CALLS_PER_S} calls/s"
+    return [
+        Figure(f"start with {many}", cost.start_ratio, 1.25, "the start with an empty store"),
+        Figure(f"idle with {many}", cost.idle_percent, 1, "1 % of a core"),
+        Figure(f"{load}, decided late, p99", accuracy.decided_ms, 20, "1 ms"),
+        Figure(f"{load}, result at the agent, p99", accuracy.heard_ms, 20, "1 ms"),
+        Figure(f"{load}, decided or heard early", accuracy.early, 0, "one operation"),
+    ]
+
+
 BENCHMARKS: dict[str, Callable[[], list[Figure]]] = {
     "calls": round_trip_and_throughput,
     "memory": memory,
     "start": start,
+    "operations": operations,
 }
 
 

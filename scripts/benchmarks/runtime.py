@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +70,7 @@ class Agent:
         self._results: dict[str, asyncio.Future[dict[str, Any]]] = {}
         self.revision = ""
         self.ready = asyncio.Event()
+        self.on_result: Callable[[dict[str, Any]], None] = lambda payload: None
         self._seq = 0
         self._unacked = 0
 
@@ -93,6 +94,7 @@ class Agent:
                     self._unacked = 0
                     await self.send("ack", {"seq": self._seq})
             if kind == "tool.result":
+                self.on_result(frame["payload"])
                 waiting = self._results.pop(frame["payload"]["call_id"], None)
                 if waiting is not None and not waiting.done():
                     waiting.set_result(frame["payload"])

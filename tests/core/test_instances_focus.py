@@ -67,6 +67,16 @@ def test_the_screen_is_given_back_after_the_last_call_that_borrowed_it(core: Cor
     assert focus(core) == ["chat"]
 
 
+def test_a_call_that_wants_no_screen_does_not_keep_it(core: Core) -> None:
+    worker = opened(core, "lab", "k1")
+    core.call_accepted("lab.direct", call_id="k2")
+    worker.take("k2")
+    worker.accept("tool.complete", call_id="k1", result=RESULT)
+    assert focus(core) == ["chat"], "nothing that is open has borrowed it"
+    worker.accept("tool.complete", call_id="k2", result=RESULT)
+    assert focus(core) == ["chat"]
+
+
 def test_direct_and_operation_leave_the_screen_alone(core: Core) -> None:
     core.call_accepted("lab.direct", call_id="k1")
     worker = core.start("lab")

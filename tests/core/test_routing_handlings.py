@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from core.harness import CONFIRM, Core
-from lineup_supervisor.core import routing
+from lineup_supervisor.core import inventory, routing
 from lineup_supervisor.core.schema import CALLS, INSTANCES
 from simulation.bundles import TOOLS
 
@@ -30,7 +30,7 @@ def core() -> Core:
 )
 def test_what_a_descriptor_means(tool_id: str, creates: bool, takes_screen: bool) -> None:
     assert routing.creates_instance(TOOLS[tool_id]) == creates
-    assert routing.takes_screen(TOOLS[tool_id]) == takes_screen
+    assert inventory.takes_screen(TOOLS[tool_id]) == takes_screen
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ from processes.support.waiting import until, until_async
 # Beside the first passing: one in the middle of a day's work. A point that is not named here is tried at its first.
 LATER = {"before-commit": (7, 16), "after-commit": (7, 16), "before-send-worker": (4,), "before-send-agent": (5,)}
 POINTS = [(name, n) for name in CRASH_POINTS for n in (1, *LATER.get(name, ()))]
+PAIRS = [POINTS[at : at + 2] for at in range(0, len(POINTS), 2)]  # two homes at a time, for two cores
 next_tag = tags("d")
 
 
@@ -40,56 +41,87 @@ class Bench:
     def day(self) -> Day:
         return Day(self.runtime, self.agent, next_tag())
 
+    async def begin(self) -> None:
+        """Up, and the person has agreed to what the lab saves."""
+        if not self.runtime.is_up:
+            await self.restart()
+        if not self.agent.results:
+            await self.agent.connect()
+            await self.day().consent()
+            await self.agent.cut()
+
     async def restart(self) -> None:
         """After a death: nobody is left, and the next daemon goes on."""
         await is_over(self.runtime)
         await asyncio.to_thread(self.runtime.assert_nobody)
         assert await self.runtime.start_async(), self.runtime.errors()
 
+    async def die_at(self, point: str) -> None:
+        """The supervisor dies at this point, somewhere in a day; the day goes on after a restart."""
+        found, day = self.runtime, self.day()
+        await asyncio.to_thread(found.kill)
+        died_at_start = not await found.start_async(crash_at=point)
+        if died_at_start:
+            await self.restart()
+        await day.run(self.restart)
+        if point.startswith("stop-"):
+            found.send(signal.SIGTERM)
+            assert await is_over(found) == -signal.SIGKILL
+            await self.restart()
+            day.deaths += 1
+            await day.survive(day.looked_at, self.restart)
+        assert died_at_start or day.deaths == 1, f"{point} was never passed"
+        await day.verdict()
+
 
 @pytest.fixture(scope="module")
-def made() -> Iterator[Runtime]:
-    with runtime() as found:
-        found.start()
-        found.add(LAB)
-        yield found
-
-
-@pytest.fixture(scope="module")
-def shared_bench(made: Runtime) -> Bench:
-    return Bench(made)
+def two_benches() -> Iterator[tuple[Bench, Bench]]:
+    with runtime() as one, runtime() as two:
+        for found in (one, two):
+            found.start()
+            found.add(LAB)
+        yield Bench(one), Bench(two)
 
 
 @pytest.fixture
-async def bench(shared_bench: Bench) -> AsyncIterator[Bench]:
-    """Up at the beginning; the agent's tasks belong to one test's loop, so its link ends with it."""
-    if not shared_bench.runtime.is_up:
-        await shared_bench.restart()
-    if not shared_bench.agent.results:
-        await shared_bench.agent.connect()
-        await shared_bench.day().consent()
-        await shared_bench.agent.cut()
-    yield shared_bench
-    await shared_bench.agent.cut()
+async def benches(two_benches: tuple[Bench, Bench]) -> AsyncIterator[tuple[Bench, Bench]]:
+    """The agents' tasks belong to one test's loop, so their links end with it."""
+    for each in two_benches:
+        await each.begin()
+    yield two_benches
+    for each in two_benches:
+        await each.agent.cut()
 
 
-@pytest.mark.parametrize(("name", "nth"), POINTS, ids=[f"{name}-{n}" for name, n in POINTS])
-async def test_every_named_point(bench: Bench, name: str, nth: int) -> None:
-    """A1: the supervisor dies at the n-th passing of this point; the day goes on after a restart."""
-    found = bench.runtime
-    found.kill()
-    day = bench.day()
-    died_at_start = not await found.start_async(crash_at=f"{name}:{nth}")
-    if died_at_start:
-        await bench.restart()
-    await day.run(bench.restart)
-    if name.startswith("stop-"):
-        found.send(signal.SIGTERM)
-        assert await is_over(found) == -signal.SIGKILL
-        await bench.restart()
-        day.deaths += 1
-        await day.survive(day.looked_at, bench.restart)
-    assert died_at_start or day.deaths == 1, f"{name}:{nth} was never passed"
+@pytest.fixture
+def bench(benches: tuple[Bench, Bench]) -> Bench:
+    return benches[0]
+
+
+@pytest.mark.parametrize("points", PAIRS, ids=["+".join(f"{name}-{n}" for name, n in pair) for pair in PAIRS])
+async def test_every_named_point(benches: tuple[Bench, Bench], points: list[tuple[str, int]]) -> None:
+    """A1: before and after each commit, send, start, stop and file; at its first passing, some at later ones too."""
+    await asyncio.gather(*(each.die_at(f"{name}:{nth}") for each, (name, nth) in zip(benches, points, strict=False)))
+
+
+def test_no_point_is_left_out() -> None:
+    assert {name for pair in PAIRS for name, _ in pair} == set(CRASH_POINTS)
+
+
+async def test_an_export_that_was_committed_is_carried_out_by_the_next_run(bench: Bench) -> None:
+    """Nobody asks for it again: the call must not run twice. The person was promised the file all the same."""
+    found, agent, day = bench.runtime, bench.agent, bench.day()
+    await asyncio.to_thread(found.kill)
+    assert await found.start_async(crash_at="before-save-blob:1")
+    await agent.connect()
+    call_id = await day._ask("k", "lab.keep_once", text=day.tag)
+    assert await is_over(found) == -signal.SIGKILL
+    assert not day.is_exported()
+    await agent.cut()
+    await bench.restart()
+    assert day.is_exported()
+    await agent.connect()
+    assert (await agent.result(call_id))["error"]["code"] == "outcome_unknown"
     await day.verdict()
 
 
@@ -186,7 +218,7 @@ async def test_the_worker_dies_after_it_sent(bench: Bench, tool: str) -> None:
 
 def cue(pid: int) -> Path:
     """The file inside a worker's own ``/tmp`` for which ``lab.on_cue`` waits."""
-    return Path(f"/proc/{pid}/root/tmp/cue")
+    return Path("/proc", str(pid), "root", "tmp", "cue")
 
 
 @contextlib.contextmanager
@@ -374,13 +406,15 @@ async def test_a_hung_worker_counts_as_crashed(own: Runtime) -> None:
     own.assert_clean()
 
 
-async def test_the_home_is_whole_at_the_end(bench: Bench, made: Runtime) -> None:
+async def test_the_homes_are_whole_at_the_end(benches: tuple[Bench, Bench]) -> None:
     """After all these deaths: the chain verifies by the command line, a clean stop works, and nothing is left."""
-    await bench.agent.connect()
-    await settled(made, bench.agent)
-    assert_kept(made, bench.agent)
-    verified = await asyncio.to_thread(made.cli, "audit", "verify")
-    assert verified.returncode == 0, verified.stderr
-    await bench.agent.leave()
-    assert await asyncio.to_thread(made.stop) == 0
-    await asyncio.to_thread(made.assert_clean)
+    for each in benches:
+        found, agent = each.runtime, each.agent
+        await agent.connect()
+        await settled(found, agent)
+        assert_kept(found, agent)
+        verified = await asyncio.to_thread(found.cli, "audit", "verify")
+        assert verified.returncode == 0, verified.stderr
+        await agent.leave()
+        assert await asyncio.to_thread(found.stop) == 0
+        await asyncio.to_thread(found.assert_clean)

@@ -8,18 +8,27 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from processes.support.agent import Agent
 from processes.support.judge import assert_kept, settled
-from processes.support.runtime import BUNDLES, LAB, STUBBORN, Runtime
+from processes.support.runtime import BUNDLES, LAB, STUBBORN, Runtime, runtime
 from processes.support.waiting import until, until_async, until_now
 
-GRACE_S = 3.0  # workers.stop_grace_ms
+GRACE_S = 1.0
+CONFIG = "[workers]\nstop_grace_ms = 1000\n"
 SLACK_S = 3.0  # a busy machine
 SLOW = BUNDLES / "slow"
+
+
+@pytest.fixture
+def own() -> Iterator[Runtime]:
+    """A Runtime of this test alone, with a short grace for workers."""
+    with runtime(CONFIG) as made:
+        yield made
 
 
 async def _runs(agent: Agent, call_id: str) -> bool:

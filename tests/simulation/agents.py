@@ -211,7 +211,7 @@ class SimAgent:
                 good | {"extra": 1},
                 good | {"payload": {"text": 7}},
                 self._envelope("message.text", {"text": "no conversation"}),
-                self._envelope("hello", {"agent_id": "somebody-else", "protocol": 1}),
+                self._envelope("hello", {"agent_id": self.agent_id, "protocol": 1}),
             )
         )
 
@@ -240,6 +240,10 @@ class SimAgent:
                 return
             self.note("received", item, link.link_id)
             self._take(item)
+            payload = item["payload"]
+            if item["type"] == "lineup.v1.error" and payload["code"] == "storage_full":
+                self.cut(link)  # its hello may have been refused: the agent comes again
+                return
 
     def _take(self, frame: Frame) -> None:
         type_, payload = frame["type"], frame["payload"]
@@ -251,8 +255,6 @@ class SimAgent:
             self.receipts[payload["reply_to"]] = payload
             if payload.get("code") in ("storage_full", "rate_limited", "runtime_stopping"):
                 self.asked_again.discard(payload["reply_to"])
-        elif type_ == "lineup.v1.error" and payload["code"] == "storage_full" and self.link is not None:
-            self.cut(self.link)  # its hello may have been refused: it comes again
         if "seq" in frame and frame["seq"] == self.seen + 1:
             self.seen += 1
             if type_ == "lineup.v1.tool.result":

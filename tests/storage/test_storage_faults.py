@@ -82,7 +82,7 @@ def test_any_write_may_fail(
     total = count_of_calls(booted, tmp_path, file_calls)
     assert total > 30
     refused = 0
-    for nth in range(1, total + 1):
+    for nth in range(1, total + 1, 1 if code == errno.EIO and times == 1 else 5):
         home = shutil.copytree(booted, tmp_path / f"fault-{nth}")
         store = open_store(home)
         traffic = Traffic(store, Policy())

@@ -213,3 +213,5 @@ const NONCE = "__LINEUP_NONCE__";
     configurable: true,
   });
 })();
+
+export {};

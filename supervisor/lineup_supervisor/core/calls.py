@@ -24,6 +24,7 @@ from lineup_supervisor.core.schema import (
     CALLS,
     CALLS_BY_ID,
     CALLS_BY_TIME,
+    DESCRIPTORS,
     INBOX,
     INSTANCES,
     OPEN_CALLS,
@@ -205,16 +206,20 @@ def _release(ctx: Ctx, call: Call) -> None:
 
 
 def _restore_focus(ctx: Ctx, call: Call) -> None:
-    """A call that borrowed the screen gives it back once nothing else of its instance is open."""
+    """A call that borrowed the screen gives it back once no other open call of its instance wants the screen."""
     if not call.restore_previous_focus or call.instance_id is None:
         return
     instance = ctx.need(INSTANCES, (call.instance_id,))
     if instance.state == InstanceState.CLOSED:
         return
-    if any(True for _ in ctx.txn.scan(OPEN_CALLS, (call.instance_id,))):
+    if any(_takes_screen(ctx, ctx.need(CALLS, key[1:])) for key, _ in ctx.txn.scan(OPEN_CALLS, (call.instance_id,))):
         return
     if instance.state in (InstanceState.FOREGROUND, InstanceState.STARTING):
         instances.back(ctx, call.instance_id)
+
+
+def _takes_screen(ctx: Ctx, call: Call) -> bool:
+    return inventory.takes_screen(ctx.need(DESCRIPTORS, (call.descriptor_digest,)).descriptor)
 
 
 # what a worker may do with its calls

@@ -182,7 +182,7 @@ def _check_depth(conversation: Conversation | None, descriptor: dict[str, Any], 
     if (
         conversation is not None
         and (live is None or live.instance_id not in conversation.focus)
-        and routing.takes_screen(descriptor)
+        and inventory.takes_screen(descriptor)
         and len(conversation.focus) >= limits.FOCUS_DEPTH_MAX
     ):
         raise LineUpError(

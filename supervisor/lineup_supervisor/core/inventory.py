@@ -110,6 +110,11 @@ def keep_descriptor(ctx: Ctx, tool: Tool) -> str:
     return tool.digest
 
 
+def takes_screen(descriptor: dict[str, Any]) -> bool:
+    """Whether calls of this tool bring their instance to the front."""
+    return bool(descriptor["handling"] == "foreground" or descriptor["target"]["requires_foreground"])
+
+
 def output_validator(ctx: Ctx, digest: str) -> Validator:
     """Checks results of calls that were made under this descriptor, whatever has become of its MiniApp."""
     validator = _output_cache.get(digest)

@@ -33,10 +33,6 @@ def creates_instance(tool: dict[str, Any]) -> bool:
     return bool(tool["handling"] != "operation" or tool["target"]["requires_foreground"])
 
 
-def takes_screen(tool: dict[str, Any]) -> bool:
-    return bool(tool["handling"] == "foreground" or tool["target"]["requires_foreground"])
-
-
 def route(ctx: Ctx, call: Call, tool: inventory.Tool) -> Call:
     """Carry an accepted call to whoever does it.
 
@@ -50,7 +46,7 @@ def route(ctx: Ctx, call: Call, tool: inventory.Tool) -> Call:
         return _ask_person(ctx, call)
     instance = _instance_for(ctx, call, tool)
     call = replace(call, instance_id=instance.instance_id)
-    if takes_screen(tool.descriptor):
+    if inventory.takes_screen(tool.descriptor):
         instances.front(ctx, instance.instance_id)
     if deadline.get("role") == "start":
         return _hold(ctx, call, instance, deadline)

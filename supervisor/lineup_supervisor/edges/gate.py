@@ -78,6 +78,7 @@ class Gate:
         self._timer: asyncio.TimerHandle | None = None
         self._reading = False
         self._writing = False
+        self._is_going_on = False
         self._undelivered: deque[int] = deque()
         self._undelivered_bytes = 0
         self._out: deque[memoryview] = deque()
@@ -259,6 +260,7 @@ class Gate:
         self._flush_handshake()
         self._throttle()
         self._set_reading(not self._closed and self._may_read())
+        self._go_on_if_room()
 
     def _throttle(self) -> None:
         """Arm the end of a rate pause; a peer that has to be paused for too long on end is cut."""
@@ -288,21 +290,26 @@ class Gate:
         """The owner has dealt with ``count`` more messages; reading goes on once half of the room is free again."""
         for _ in range(min(count, len(self._undelivered))):
             self._undelivered_bytes -= self._undelivered.popleft()
+        self._go_on_if_room()
+
+    def _go_on_if_room(self) -> None:
         if (
             not self._reading
             and not self._closed
             and self._peer is not None
+            and self._wire.paused_until is None
             and len(self._undelivered) <= self.limits.undelivered_messages_max // 2
             and self._undelivered_bytes <= self.limits.undelivered_bytes_max // 2
         ):
-            # Not from inside the owner's call: it is told of messages by the loop alone.
-            if self._wire.is_full:
-                self._running_loop.call_soon(self._room_again)
-            else:
-                self._set_reading(self._wire.paused_until is None)
+            if not self._wire.is_full:
+                self._set_reading(True)
+            elif not self._is_going_on:  # on the loop's next turn: the owner is not called from inside its own call
+                self._is_going_on = True
+                self._running_loop.call_soon(self._go_on)
 
-    def _room_again(self) -> None:
-        if self._wire.is_full and self._wire.paused_until is None and not self._closed:
+    def _go_on(self) -> None:
+        self._is_going_on = False
+        if self._wire.is_full and not self._closed:
             self._read_on()
 
     def _set_reading(self, wanted: bool) -> None:

@@ -97,6 +97,7 @@ class Player:
             case "person" | "operator":
                 answer = await self.stage.act(word, value, filled(step["args"], self._known()))
                 self._same(step["answer"], answer, exact=True)
+                await self._hears_of_the_inventory()
             case "sees":
                 await self._comes(lambda: self._view(value, step), step["is"])
             case "passes":
@@ -136,6 +137,11 @@ class Player:
         assert is_id(frame["message_id"])
         assert is_rfc3339_utc(frame["sent_at"])
         self._same(payload, frame["payload"], exact=True)
+
+    async def _hears_of_the_inventory(self) -> None:
+        """What a Host did may have changed it; an agent that has not heard of that yet is another scenario."""
+        current = (await self.stage.query("status", {}))["inventory_revision"]
+        await self._until(lambda: self.stage.revision == current, "the agent has the current inventory")
 
     def _next_frame(self) -> Body | None:
         while self._read < len(self.stage.heard):

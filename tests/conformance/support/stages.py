@@ -305,6 +305,7 @@ class DaemonStage:
     async def close(self) -> None:
         """Leave nothing open for the next scenario on the same daemon."""
         await self.agent.leave()
+        await self.act("operator", "apps.enable", {"app_scope": "probe"})
         for row in (await self.query("status", {}))["instances"]:
             if row["app_scope"] == "probe":
                 args = {"instance_id": row["instance_id"], "force": True}
@@ -318,21 +319,21 @@ class DaemonStage:
         action_id = f"{self.agent.agent_id}-{self._actions}"
 
         def ask() -> Body:
-            with self._operator() as operator:
-                return operator.action(name, action_id, **args)
+            with self._peer("hostshell" if actor == "person" else "cli") as peer:
+                return peer.action(name, action_id, **args)
 
         answer = await asyncio.to_thread(ask)
         return {name: value for name, value in answer.items() if name != "re" and value is not None}
 
     async def query(self, name: str, args: Body) -> Any:
         def ask() -> Any:
-            with self._operator() as operator:
-                return operator.query(name, **args)
+            with self._peer("cli") as peer:
+                return peer.query(name, **args)
 
         return await asyncio.to_thread(ask)
 
-    def _operator(self) -> Operator:
-        return self.runtime.operator()
+    def _peer(self, role: str) -> Operator:
+        return Operator(self.runtime.home, role, is_up=lambda: self.runtime.is_up)
 
     async def settle(self) -> None:
         """A daemon goes on by itself."""

@@ -106,10 +106,10 @@ class Agent:
             await self._over()
 
     async def _over(self) -> None:
-        if self._reader is not None:
-            await asyncio.wait((self._reader,), timeout=5)
-            self._reader.cancel()
-        self._socket = self._reader = None
+        reader, self._reader, self._socket = self._reader, None, None  # first: another may end the same link meanwhile
+        if reader is not None:
+            await asyncio.wait((reader,), timeout=5)
+            reader.cancel()
 
     @property
     def is_connected(self) -> bool:

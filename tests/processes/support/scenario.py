@@ -118,15 +118,14 @@ class Day:
     async def artifact(self) -> None:
         """What a person was promised to find is there, whenever the Runtime died. Consent: see ``consent``."""
         await self._ends(await self._ask("keep", "lab.keep", text=self.tag), ("completed", None))
-        name = f"{hashlib.sha256(self.tag.encode()).hexdigest()}.txt"
-        path = self.runtime.home / "artifacts" / name
-
-        def is_whole() -> bool:
-            return not self.runtime.is_up or (path.exists() and path.read_text() == self.tag)
-
-        await until(is_whole, 5, f"{name} is in the folder of artifacts")
+        await until(lambda: not self.runtime.is_up or self.is_exported(), 5, "the file is in the folder of artifacts")
         if not self.runtime.is_up:
             raise Cut("the Runtime died meanwhile")
+
+    def is_exported(self) -> bool:
+        """The text of this day is, whole, where a person finds what was saved."""
+        path = self.runtime.home / "artifacts" / f"{hashlib.sha256(self.tag.encode()).hexdigest()}.txt"
+        return path.exists() and path.read_text() == self.tag
 
     async def consent(self) -> None:
         """The first ``lab.keep`` asks the person, who always agrees from then on."""

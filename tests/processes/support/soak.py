@@ -126,7 +126,7 @@ class Soak:
         day = Day(self.runtime, self.agent, f"s{plan.cycle}")
         self.runtime.remember_family()
         if plan.fault == "point":
-            self.runtime.kill()
+            await asyncio.to_thread(self.runtime.kill)
             if not await self.runtime.start_async(crash_at=plan.point):
                 await self.bring_back()
                 day.deaths += 1

@@ -5,48 +5,47 @@ import { useEffect } from "react";
 import { LanguageProvider } from "../i18n";
 import type { Client } from "../state/client";
 import { ClientProvider, useWorkspace } from "../state/react";
-import { settingsStore, useSettings } from "../state/settings";
+import { setSettings, settingsStore } from "../state/settings";
 import { Announcer } from "../ui/announce";
 import { theme, variables } from "../ui/theme";
 import { Toasts } from "../ui/toasts";
 import { Frame } from "./Frame";
 import { Locked } from "./Locked";
 
-// The colour scheme is one of the person's settings; the kit reads it from there and keeps none of its own.
-const schemes: MantineColorSchemeManager = {
-  get: () => settingsStore.getState().scheme,
-  set: () => undefined,
-  subscribe: () => undefined,
-  unsubscribe: () => undefined,
-  clear: () => undefined,
-};
+/** The colour scheme is one of the person's settings; the kit follows it there and keeps none of its own. */
+function schemesFromSettings(): MantineColorSchemeManager {
+  let stop = () => {};
+  return {
+    get: () => settingsStore.getState().scheme,
+    set: (scheme) => setSettings({ scheme }),
+    subscribe: (changed) => {
+      stop = settingsStore.subscribe((now, before) => {
+        if (now.scheme !== before.scheme) changed(now.scheme);
+      });
+    },
+    unsubscribe: () => stop(),
+    clear: () => setSettings({ scheme: "auto" }),
+  };
+}
+
+const schemes = schemesFromSettings();
 
 export function App({ client, onSignIn }: { client: Client; onSignIn(): void }) {
   return (
     <ClientProvider client={client}>
       <LanguageProvider>
-        <Themed>
+        <MantineProvider
+          theme={theme}
+          cssVariablesResolver={variables}
+          defaultColorScheme="auto"
+          colorSchemeManager={schemes}
+        >
           <Announcer />
           <Gate onSignIn={onSignIn} />
           <Toasts />
-        </Themed>
+        </MantineProvider>
       </LanguageProvider>
     </ClientProvider>
-  );
-}
-
-function Themed({ children }: { children: React.ReactNode }) {
-  const { scheme } = useSettings();
-  return (
-    <MantineProvider
-      key={scheme}
-      theme={theme}
-      cssVariablesResolver={variables}
-      defaultColorScheme={scheme}
-      colorSchemeManager={schemes}
-    >
-      {children}
-    </MantineProvider>
   );
 }
 

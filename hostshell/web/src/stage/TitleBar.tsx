@@ -40,9 +40,11 @@ export function TitleBar({ conversation, instance, quiet }: Props) {
       <div className={classes.name}>
         <AppIcon scope={instance.app_scope} size={26} />
         <h2>{name}</h2>
-        <Status tone={toneOf(shown)}>{words.states[shown]}</Status>
+        <span className={shown === "foreground" ? classes.obvious : undefined}>
+          <Status tone={toneOf(shown)}>{words.states[shown]}</Status>
+        </span>
         {progress && (
-          <Text size="sm" c="dimmed" truncate>
+          <Text size="sm" c="dimmed">
             {Math.round(progress.value * 100)}%
           </Text>
         )}

@@ -90,6 +90,7 @@ async def die(call: ToolCall, sdk: SDK) -> dict[str, Any]:
 
 
 @app.tool("lab.keep")
+@app.tool("lab.keep_once")
 async def keep(call: ToolCall, sdk: SDK) -> dict[str, Any]:
     receipt = await sdk.artifacts.submit("A note", "text/plain", call.input["text"].encode())
     receipt.raise_if_refused()

@@ -1,7 +1,7 @@
 // A small form. A slip shows at its field as soon as the person has left it; the draft is kept all the while.
 
 import { Button, Group, Stack, Text, Textarea, TextInput } from "@mantine/core";
-import { type FormEvent, useRef, useState } from "react";
+import { type FocusEvent, type FormEvent, useRef, useState } from "react";
 import { useWords } from "../../i18n";
 import type { InputField, Interaction, InteractionRequest } from "../../runtime/rows";
 import { checkInput, textsOf, type Values } from "./answers";
@@ -87,7 +87,8 @@ function Field({ field, value, error, disabled, onChange, onLeave }: FieldProps)
     error,
     disabled,
     onChange: (event: { currentTarget: { value: string } }) => onChange(event.currentTarget.value),
-    onBlur: onLeave,
+    // A message that appears under the pointer would move the button away that is just being pressed.
+    onBlur: (event: FocusEvent) => event.relatedTarget instanceof HTMLButtonElement || onLeave(),
   };
   if (field.type === "textarea") return <Textarea {...shared} autosize minRows={3} maxRows={12} />;
   return (
