@@ -102,6 +102,13 @@ class Traffic:
             self.run(*frames)
             self.pass_time(ms)
 
+    def forget(self) -> None:
+        """Keep nothing of what was heard, so that a long run needs no memory of its own."""
+        self.results.clear()
+        self.receipts.clear()
+        self.replies.clear()
+        self.archive.clear()
+
     def call(self, call_id: str, tool: str, input_: Body | None = None, conversation: str = "c") -> ev.AgentFrame:
         payload = {
             "call_id": call_id,

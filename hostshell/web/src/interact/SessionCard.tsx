@@ -22,7 +22,7 @@ export const SessionCard = memo(function SessionCard({ session }: { session: Ses
   );
   const region = useId();
   return (
-    <section className={classes.session} aria-label={words.session.label(name)} data-testid="session">
+    <article className={classes.session} aria-label={words.session.label(name)} data-testid="session">
       <div className={classes.head}>
         <AppIcon scope={session.app_scope} size={34} />
         <div className={classes.names}>
@@ -50,7 +50,7 @@ export const SessionCard = memo(function SessionCard({ session }: { session: Ses
       <div id={region}>
         <Collapse expanded={unfolded}>{unfolded && <History session={session} />}</Collapse>
       </div>
-    </section>
+    </article>
   );
 });
 

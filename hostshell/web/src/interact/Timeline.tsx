@@ -92,7 +92,11 @@ export function Timeline({ conversationId, unfolded, empty }: Props) {
             shift={shift}
             keepMounted={keepMounted}
             onScroll={scrolled}
-            onResize={() => atEnd && list.current?.scrollToIndex(items.length - 1, { align: "end" })}
+            onResize={() =>
+              atEnd &&
+              !isTyping(scroller.current) &&
+              list.current?.scrollToIndex(items.length - 1, { align: "end" })
+            }
             bufferSize={400}
             data={items}
           >
@@ -129,6 +133,12 @@ export function Timeline({ conversationId, unfolded, empty }: Props) {
       )}
     </div>
   );
+}
+
+/** A form that grows while a person fills it in must not run away under their hands. */
+function isTyping(inside: HTMLElement | null): boolean {
+  const active = document.activeElement;
+  return active?.matches("input, textarea") === true && inside?.contains(active) === true;
 }
 
 function Row({ item, conversationId }: { item: Item; conversationId: string }) {

@@ -44,7 +44,7 @@ export const InteractionCard = memo(function InteractionCard({
   const { request } = interaction;
   const id = headingId ?? `q-${interaction.interaction_id}`;
   return (
-    <section
+    <article
       className={classes.card}
       data-status={interaction.status}
       data-plain={plain || undefined}
@@ -70,7 +70,7 @@ export const InteractionCard = memo(function InteractionCard({
         <Markdown text={request.kind === "notice" ? request.message : request.prompt} />
       </div>
       {open ? <Form interaction={interaction} request={request} /> : <ResultEcho interaction={interaction} />}
-    </section>
+    </article>
   );
 });
 

@@ -1,0 +1,147 @@
+"""Constant load on one real Runtime: calls at a steady rate, questions to a person, workers and hostshell that die."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from lineup_agent import AgentLink
+from lineup_hostshell.cli.link import act, ask
+
+ECHO = Path(__file__).resolve().parents[2] / "scripts" / "benchmarks" / "echo"
+READY_S = 60.0
+CALL_S = 60.0
+QUESTION_EVERY_S = 1.0
+WORKER_DIES_EVERY_S = 20.0
+HOSTSHELL_DIES_EVERY_S = 300.0
+CONVERSATIONS = 8
+# Bounds that a run of some minutes reaches, so that it shows what a year shows with those of a person.
+CONFIG = """\
+[retention]
+calls_max = 2000
+interactions_max = 1000
+sessions_max = 100
+audit_rows_max = 10000
+"""
+
+
+class Load:
+    """See the module. ``latencies`` has the seconds of each call since it was last emptied."""
+
+    def __init__(self, home: Path, rate: float) -> None:
+        self.home = home
+        self.rate = rate
+        self.latencies: list[float] = []
+        self.calls = self.questions = self.unknown = self.kills = 0
+        self.failures: list[str] = []
+        self._rng = random.Random(1)
+        self._running: set[asyncio.Task[None]] = set()
+
+    async def run(self, seconds: float) -> None:
+        """Everything at once, until the time is over and nothing is open any more."""
+        async with AgentLink.from_home(self.home, agent_id="endurance", take_texts=False) as link:
+            ends_at = time.monotonic() + seconds
+            lanes = [self._calls(link, ends_at), self._questions(link, ends_at), self._deaths(ends_at)]
+            await asyncio.gather(*lanes)
+            await asyncio.gather(*self._running)
+
+    async def _calls(self, link: AgentLink, ends_at: float) -> None:
+        begin = time.monotonic()
+        number = 0
+        while (now := time.monotonic()) < ends_at:
+            while number < (now - begin) * self.rate:
+                number += 1
+                task = asyncio.create_task(self._call(link, number))
+                self._running.add(task)
+                task.add_done_callback(self._running.discard)
+            await asyncio.sleep(0.5 / self.rate)
+
+    async def _call(self, link: AgentLink, number: int) -> None:
+        begin = time.perf_counter()
+        text = f"call {number}"
+        result = await link.call(
+            "bench-echo.echo", {"text": text}, conversation_id=f"c{number % CONVERSATIONS}", timeout=CALL_S
+        )
+        self.latencies.append(time.perf_counter() - begin)
+        self.calls += 1
+        if result.error_code == "outcome_unknown":  # its worker was killed by us while it ran
+            self.unknown += 1
+        elif not result.completed or result.result != {"text": text}:
+            self.failures.append(f"{text}: {result}")
+
+    async def _questions(self, link: AgentLink, ends_at: float) -> None:
+        while time.monotonic() < ends_at:
+            await asyncio.sleep(QUESTION_EVERY_S)
+            handle = await link.start_call(
+                "confirm", {"title": "Sure?", "prompt": f"Question {self.questions}"}, conversation_id="questions"
+            )
+            await handle.accepted()
+            await asyncio.to_thread(self._answer)
+            result = await handle.result(CALL_S)
+            self.questions += 1
+            if result.result != {"approved": True}:
+                self.failures.append(f"question {self.questions}: {result}")
+
+    def _answer(self) -> None:
+        for row in ask(self.home, "interactions", {})["interactions"]:
+            act(
+                self.home,
+                "interaction.answer",
+                {"interaction_id": row["interaction_id"], "result": {"approved": True}},
+            )
+
+    async def _deaths(self, ends_at: float) -> None:
+        begin = time.monotonic()
+        hostshell_at = begin + HOSTSHELL_DIES_EVERY_S
+        while time.monotonic() + WORKER_DIES_EVERY_S < ends_at:
+            await asyncio.sleep(WORKER_DIES_EVERY_S)
+            status = await asyncio.to_thread(ask, self.home, "status", {})
+            pids = [row["worker_pid"] for row in status["instances"] if row["worker_pid"]]
+            if pids:
+                self._kill(self._rng.choice(pids))
+            if time.monotonic() > hostshell_at:
+                hostshell_at += HOSTSHELL_DIES_EVERY_S
+                self._kill(status["services"][0]["pid"])
+
+    def _kill(self, pid: int) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+            self.kills += 1
+
+
+@contextlib.contextmanager
+def running(home: Path) -> Iterator[int]:
+    """A Runtime in ``home`` with the echoing MiniApp; its pid. It must end cleanly."""
+    (home / "config.toml").write_text(CONFIG)
+    daemon = subprocess.Popen(
+        [sys.executable, "-m", "lineup_supervisor", "run", "--home", str(home), "--port", "0"],
+        stdout=subprocess.DEVNULL,
+    )
+    try:
+        give_up = time.monotonic() + READY_S
+        while not (home / "run" / "runtime.json").exists():
+            if daemon.poll() is not None or time.monotonic() > give_up:
+                raise RuntimeError(f"the Runtime did not start ({daemon.poll()})")
+            time.sleep(0.05)
+        cli(home, "apps", "add", str(ECHO))
+        yield daemon.pid
+    finally:
+        if daemon.poll() is None:
+            daemon.terminate()
+        if daemon.wait(60) != 0:
+            raise RuntimeError(f"the Runtime ended with {daemon.returncode}")
+
+
+def cli(home: Path, *arguments: str) -> str:
+    command = [sys.executable, "-m", "lineup_hostshell.cli.main", *arguments]
+    environment: dict[str, Any] = {**os.environ, "LINEUP_HOME": str(home)}
+    return subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
