@@ -237,7 +237,11 @@ def _check_depth(text: str) -> None:
 
 
 def _name_the_place(text: str) -> NoReturn:
-    path, rule = find_flaw(_KEEPING.decode(text)) or ("/", "is not valid")
+    try:
+        value = _KEEPING.decode(text)
+    except json.JSONDecodeError as error:  # behind what was refused it is not even JSON
+        raise _invalid("/", f"is not JSON: {error.msg} at line {error.lineno}, column {error.colno}") from None
+    path, rule = find_flaw(value) or ("/", "is not valid")
     raise _invalid(path, rule)
 
 

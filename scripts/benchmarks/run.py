@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import floors
 import huey_peer
+import interactions
 import psutil
 import runtime
 
@@ -132,8 +133,18 @@ def operations() -> list[Figure]:
     ]
 
 
+def questions() -> list[Figure]:
+    """A thousand questions of an agent, each answered by a person, over the real links, Interact's workers and store."""
+    commits_per_s = 1 / floors.durable_commit_s()
+    with runtime.home() as at, runtime.running(at) as facts:
+        rate = asyncio.run(interactions.answered_per_s(facts, at))
+    name = f"interactions answered per second, {interactions.QUESTIONS} in {interactions.CONVERSATIONS} conversations"
+    return [Figure(name, rate / commits_per_s, 0.1, "LMDB commits per second", at_least=True)]
+
+
 BENCHMARKS: dict[str, Callable[[], list[Figure]]] = {
     "calls": round_trip_and_throughput,
+    "interactions": questions,
     "memory": memory,
     "start": start,
     "operations": operations,

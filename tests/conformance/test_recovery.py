@@ -61,7 +61,7 @@ class Screen:
 
     async def fill(self) -> None:
         await self.agent.connect()
-        await self.call("k-seen", "probe.seen", {}, ELSEWHERE)
+        await self.call("k-seen", "probe.echo", {"text": "x"}, ELSEWHERE)
         await self.agent.result("k-seen", COMES_S)
         ask = {"request": {"kind": "input", **FORM}}
         await self.call("k-ask", "probe.ask", ask)
@@ -96,7 +96,7 @@ class Screen:
         keepers = {row["instance_id"] for row in rows if row["app_scope"] in STACK[1:]}
         return (
             keepers <= saved
-            and [row["worker_pid"] for row in asleep] == [None]
+            and [(row["state"], row["worker_pid"]) for row in asleep] == [("suspended", None)]
             and all(row["worker_pid"] for row in front)
             and all(call["status"] == "running" for call in calls)
         )
@@ -208,4 +208,4 @@ async def test_then_each_comes_to_its_end(screen: Screen) -> None:
     scopes = {row["instance_id"]: row["app_scope"] for row in snapshot["instances"]}
     assert [scopes[id_] for id_ in stack] == ["chat"]
     await screen.call("k-again", "probe.seen", {}, ELSEWHERE)
-    assert (await agent.result("k-again", COMES_S))["result"] == {"seen": []}, "the sleeper wakes where it was"
+    assert (await agent.result("k-again", COMES_S))["result"] == {"seen": ["k-seen 1"]}, "the sleeper wakes where it was"

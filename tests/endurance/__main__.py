@@ -12,7 +12,8 @@ from endurance import compressed
 from endurance.load import Load, cli, running
 from endurance.samples import CURVES, Samples, draw, measure
 from endurance.verdict import judge
-from lineup_hostshell.cli.link import ask
+from lineup_hostshell.cli.link import open_link
+from lineup_hostshell.runtime_link import RuntimeClient
 
 SAMPLES_WANTED = 240
 SAMPLE_S_MIN, SAMPLE_S_MAX = 2.0, 15.0
@@ -39,7 +40,8 @@ async def endure(home: Path, seconds: float, rate: float, into: Path) -> int:
     with running(home) as pid:
         load = Load(home, rate)
         work = asyncio.create_task(load.run(seconds))
-        await sample(home, pid, load, samples, work, seconds)
+        with open_link(home) as operator:
+            await sample(operator, pid, load, samples, work, seconds)
         await work
         print(cli(home, "audit", "verify").strip())
     samples.close()
@@ -53,7 +55,9 @@ async def endure(home: Path, seconds: float, rate: float, into: Path) -> int:
     return verdicts(samples) or bool(load.failures)
 
 
-async def sample(home: Path, pid: int, load: Load, samples: Samples, work: asyncio.Task[None], seconds: float) -> None:
+async def sample(
+    operator: RuntimeClient, pid: int, load: Load, samples: Samples, work: asyncio.Task[None], seconds: float
+) -> None:
     """A row every few seconds until the load is over."""
     every = min(max(seconds / SAMPLES_WANTED, SAMPLE_S_MIN), SAMPLE_S_MAX)
     begin = last = time.monotonic()
@@ -61,8 +65,8 @@ async def sample(home: Path, pid: int, load: Load, samples: Samples, work: async
         await asyncio.wait({work}, timeout=every)
         if work.done() and not samples.rows:
             return
-        status = await asyncio.to_thread(ask, home, "status", {})
-        audit = await asyncio.to_thread(ask, home, "audit.page", {"limit": 1})
+        status = await asyncio.to_thread(operator.query, "status")
+        audit = await asyncio.to_thread(operator.query, "audit.page", {"limit": 1})
         now, latencies, load.latencies = time.monotonic(), load.latencies, []
         row = measure(pid, status, audit, latencies)
         row |= {"at_s": now - begin, "calls": load.calls, "rate_per_s": len(latencies) / (now - last)}

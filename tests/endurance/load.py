@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from lineup_agent import AgentLink
-from lineup_hostshell.cli.link import act, ask
+from lineup_hostshell.cli.link import open_link
+from lineup_hostshell.runtime_link import RuntimeClient
 
 ECHO = Path(__file__).resolve().parents[2] / "scripts" / "benchmarks" / "echo"
 READY_S = 60.0
@@ -48,11 +49,17 @@ class Load:
 
     async def run(self, seconds: float) -> None:
         """Everything at once, until the time is over and nothing is open any more."""
-        async with AgentLink.from_home(self.home, agent_id="endurance", take_texts=False) as link:
-            ends_at = time.monotonic() + seconds
-            lanes = [self._calls(link, ends_at), self._questions(link, ends_at), self._deaths(ends_at)]
-            await asyncio.gather(*lanes)
-            await asyncio.gather(*self._running)
+        agent = AgentLink.from_home(self.home, agent_id="endurance", take_texts=False)
+        with open_link(self.home) as person, open_link(self.home) as operator:
+            async with agent as link:
+                ends_at = time.monotonic() + seconds
+                lanes = [
+                    self._calls(link, ends_at),
+                    self._questions(link, person, ends_at),
+                    self._deaths(operator, ends_at),
+                ]
+                await asyncio.gather(*lanes)
+                await asyncio.gather(*self._running)
 
     async def _calls(self, link: AgentLink, ends_at: float) -> None:
         begin = time.monotonic()
@@ -78,33 +85,30 @@ class Load:
         elif not result.completed or result.result != {"text": text}:
             self.failures.append(f"{text}: {result}")
 
-    async def _questions(self, link: AgentLink, ends_at: float) -> None:
+    async def _questions(self, link: AgentLink, person: RuntimeClient, ends_at: float) -> None:
         while time.monotonic() < ends_at:
             await asyncio.sleep(QUESTION_EVERY_S)
             handle = await link.start_call(
                 "confirm", {"title": "Sure?", "prompt": f"Question {self.questions}"}, conversation_id="questions"
             )
             await handle.accepted()
-            await asyncio.to_thread(self._answer)
+            await asyncio.to_thread(self._answer, person)
             result = await handle.result(CALL_S)
             self.questions += 1
             if result.result != {"approved": True}:
                 self.failures.append(f"question {self.questions}: {result}")
 
-    def _answer(self) -> None:
-        for row in ask(self.home, "interactions", {})["interactions"]:
-            act(
-                self.home,
-                "interaction.answer",
-                {"interaction_id": row["interaction_id"], "result": {"approved": True}},
-            )
+    def _answer(self, person: RuntimeClient) -> None:
+        for row in person.query("interactions")["interactions"]:
+            answer = {"interaction_id": row["interaction_id"], "result": {"approved": True}}
+            person.action("interaction.answer", answer)
 
-    async def _deaths(self, ends_at: float) -> None:
+    async def _deaths(self, operator: RuntimeClient, ends_at: float) -> None:
         begin = time.monotonic()
         hostshell_at = begin + HOSTSHELL_DIES_EVERY_S
         while time.monotonic() + WORKER_DIES_EVERY_S < ends_at:
             await asyncio.sleep(WORKER_DIES_EVERY_S)
-            status = await asyncio.to_thread(ask, self.home, "status", {})
+            status = await asyncio.to_thread(operator.query, "status")
             pids = [row["worker_pid"] for row in status["instances"] if row["worker_pid"]]
             if pids:
                 self._kill(self._rng.choice(pids))

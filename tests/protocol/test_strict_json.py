@@ -178,3 +178,10 @@ def test_what_is_no_value_of_the_protocol_cannot_be_copied(value: object, path: 
         copy_json(value)
     assert isinstance(refused.value.detail, dict)
     assert refused.value.detail["path"] == path
+
+
+@pytest.mark.parametrize("text", ['{"a": 1e999, "b" 1}', '{"a": 1e999}, 1', "[9007199254740993,, 1]", '{"a": NaN'])
+def test_a_refused_value_before_a_fault_of_grammar_is_a_refusal_like_any_other(text: str) -> None:
+    with pytest.raises(LineUpError) as caught:
+        decode_json(text)
+    assert caught.value.code == "message_invalid"

@@ -13,7 +13,6 @@ export const en = {
   copy: "Copy",
   back: "Back",
   more: "More",
-  menu: "Menu",
   unknownError: "It did not work.",
   skipToMain: "Skip to the main part",
   skipToComposer: "Skip to the message box",
@@ -25,7 +24,6 @@ export const en = {
     offline: "The connection is lost. Reconnecting…",
     runtimeDown: "The Runtime is restarting. Everything is kept; this page goes on by itself.",
     restored: "Connected again",
-    online: "Connected",
   },
   locked: {
     title: "This page is not signed in",
@@ -49,7 +47,6 @@ export const en = {
     grants: "Permissions",
     inspector: "Inspector",
     shortcuts: "Keyboard shortcuts",
-    withAgent: (agent: string) => `Agent ${agent}`,
     chooseAgent: "Which agent?",
     rename: "Rename",
     renameTitle: "Rename the conversation",
@@ -98,7 +95,6 @@ export const en = {
     expired: "Expired: nobody could take it. It was not sent.",
     resend: "Send again",
     discard: "Discard",
-    continued: (title: string) => `Continued: ${title}`,
     codeBlock: "Code",
     table: "Table",
     newFromAgent: (text: string) => `Agent: ${text}`,
@@ -129,8 +125,6 @@ export const en = {
     cancelled: "Cancelled",
     expired: "Expired before an answer came",
     failed: "Failed",
-    draftKept: "Draft kept",
-    inApp: (app: string) => `${app} asks this in its own window`,
     invalid: {
       required: "Please fill this in",
       number: "Please enter a number",
@@ -185,7 +179,6 @@ export const en = {
     talk: "Conversation",
     hideTalk: "Hide the conversation",
     noSurface: "This MiniApp has nothing to show here.",
-    starting: "Starting…",
     restarting: "It broke down and is being started again. Nothing is lost.",
     quarantined: "This MiniApp broke down too often and was put into quarantine.",
     leaveTitle: "End the focus?",
@@ -204,8 +197,11 @@ export const en = {
     inspect: "What happened",
     timeLeft: "Time left",
   },
-  // Titles of the MiniApps that come with LineUp, where the language has its own; all others keep their manifest's.
-  apps: {} as Record<string, string>,
+  // Titles of the MiniApps that come with LineUp; all others keep their manifest's.
+  apps: { "task-dashboard": "Task Dashboard", whiteboard: "Whiteboard", pomodoro: "Pomodoro" } as Record<
+    string,
+    string
+  >,
   states: {
     foreground: "in front",
     background: "in the background",
@@ -271,7 +267,6 @@ export const en = {
       string,
       string
     >,
-    granted: "Given",
   },
 
   notices: {
@@ -304,12 +299,10 @@ export const en = {
     truncated: "Only the first part is shown; the command line has all of it.",
     openCalls: "Open calls",
     recentCalls: "Recent calls",
-    questions: "Questions",
     instances: "Instances",
     noOpenCalls: "No call is open.",
     noCalls: "No call has been made yet.",
     refresh: "Refresh",
-    runtime: "Runtime",
     isolation: "Isolation level",
     isolationText: {
       S3: "full sandbox: own namespaces, no network, Landlock and seccomp",
@@ -333,17 +326,10 @@ export const en = {
     tool: "Tool",
     call: "Call",
     when: "When",
-    attempt: (n: number) => `attempt ${n}`,
-    input: "Input",
-    resultOf: "Result",
-    error: "Error",
-    causedBy: "cause",
-    details: "Details",
     state: "State",
     worker: "Worker",
     pid: (n: number) => `pid ${n}`,
     none: "none",
-    kinds: {} as Record<string, string>,
   },
 
   settings: {

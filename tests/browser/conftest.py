@@ -1,0 +1,112 @@
+"""A real LineUp and a real Chromium per module; a person per test, at a page without a single error."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+TESTS = str(Path(__file__).resolve().parent.parent)
+if TESTS not in sys.path:
+    sys.path.insert(0, TESTS)
+
+from playwright.sync_api import Browser, BrowserContext, sync_playwright  # noqa: E402 - after the path is known
+
+from browser.support.person import ANSWER_MS, SHOTS, Person  # noqa: E402
+from browser.support.running import LineUp, lineup_up  # noqa: E402
+from browser.support.watch import Watch  # noqa: E402
+
+CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+CHROMIUM_ARGS = (
+    "--no-sandbox",  # Chromium refuses to run as root with it; the pages under test are our own
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+)
+ACTION_MS = 10_000
+
+MakePerson = Callable[..., Person]
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    found = next((path for name in CHROMIUM_NAMES if (path := shutil.which(name))), None)
+    assert found, f"there is none of {', '.join(CHROMIUM_NAMES)}: install Chromium"
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=found, args=list(CHROMIUM_ARGS))
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def lineup() -> Iterator[LineUp]:
+    with lineup_up() as running:
+        yield running
+
+
+@pytest.fixture
+def watch() -> Watch:
+    return Watch()
+
+
+@pytest.fixture
+def browser_context(chromium: Browser, watch: Watch) -> Iterator[Callable[..., BrowserContext]]:
+    """Makes contexts (each is a browser of its own: no storage in common) that are watched and closed."""
+    made: list[BrowserContext] = []
+
+    def make(**settings: Any) -> BrowserContext:
+        context = chromium.new_context(**{"locale": "en", "viewport": {"width": 1280, "height": 800}, **settings})
+        context.set_default_timeout(ACTION_MS)
+        watch.follow(context)
+        made.append(context)
+        return context
+
+    yield make
+    for context in made:
+        context.close()
+
+
+@pytest.fixture
+def make_person(
+    browser_context: Callable[..., BrowserContext], lineup: LineUp, watch: Watch, request: pytest.FixtureRequest
+) -> Iterator[MakePerson]:
+    """Makes people with a browser of their own, in the workspace and in a new conversation."""
+    made: list[Person] = []
+    name = request.node.name.removeprefix("test_").translate(str.maketrans("[]/ ", "----")).strip("-")
+
+    def make(*, converse: bool = True, **settings: Any) -> Person:
+        context = browser_context(**settings)
+        person = Person(context.new_page(), name if not made else f"{name}-{len(made) + 1}")
+        made.append(person)
+        person.enter(lineup.link())
+        if converse:
+            person.new_conversation()
+        return person
+
+    yield make
+    failed = getattr(request.node, "failed", False)
+    for person in made if failed else ():
+        person.page.screenshot(path=SHOTS / f"FAILED-{person.name}.png")
+    assert not watch.unexpected(), "errors in the browser:\n" + "\n".join(watch.unexpected())
+
+
+@pytest.fixture
+def person(make_person: MakePerson) -> Person:
+    return make_person()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    report = yield
+    if call.when == "call":
+        item.failed = report.failed  # type: ignore[attr-defined, union-attr]
+    return report  # type: ignore[return-value]
+
+
+__all__ = ["ANSWER_MS"]

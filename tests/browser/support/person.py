@@ -1,0 +1,122 @@
+"""A person at one page of the workspace: what they do, and what they see. Everything by role, label or test id."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Self
+
+from playwright.sync_api import Frame, Locator, Page, expect
+
+from browser.support.axe import settle
+
+SHOTS = Path(__file__).resolve().parents[3] / "test-results" / "browser"
+ANSWER_MS = 15_000
+
+
+class Person:
+    """See the module. ``name`` begins the names of the pictures."""
+
+    def __init__(self, page: Page, name: str) -> None:
+        self.page = page
+        self.name = name
+
+    # -- the workspace
+
+    def enter(self, link: str) -> Self:
+        self.page.goto(link)
+        expect(self.page.get_by_test_id("locked")).to_have_count(0)
+        expect(self.new_conversation_button).to_be_enabled(timeout=ANSWER_MS)
+        return self
+
+    @property
+    def new_conversation_button(self) -> Locator:
+        return self.page.get_by_test_id("new-conversation").first
+
+    def new_conversation(self) -> str:
+        """Open one and return its id."""
+        before = self.page.url
+        self.new_conversation_button.click()
+        expect(self.page).not_to_have_url(before)
+        expect(self.page).to_have_url(re.compile("#/c/"))
+        expect(self.composer).to_be_visible()
+        return self.conversation_id
+
+    @property
+    def conversation_id(self) -> str:
+        return self.page.url.partition("#/c/")[2]
+
+    # -- talking
+
+    @property
+    def composer(self) -> Locator:
+        return self.page.locator("#composer")
+
+    @property
+    def interact(self) -> Locator:
+        return self.page.get_by_test_id("interact")
+
+    def say(self, text: str) -> None:
+        self.composer.fill(text)
+        self.composer.press("Enter")
+        expect(self.composer).to_have_value("")
+
+    def hears(self, text: str | re.Pattern[str]) -> Locator:
+        """A text of the agent, once it has come."""
+        found = self.page.get_by_role("article", name=re.compile("^(Agent|智能体)$")).filter(has_text=text).last
+        expect(found).to_be_visible(timeout=ANSWER_MS)
+        return found
+
+    def said(self, text: str) -> Locator:
+        """Every message of the person with this text, echoes as well."""
+        return self.page.get_by_role("article", name=re.compile("^(You|你)$")).filter(has_text=text)
+
+    @property
+    def question(self) -> Locator:
+        """The newest question that waits for an answer."""
+        waiting = "[data-status=pending], [data-status=presented]"
+        return self.page.get_by_test_id("interaction").and_(self.page.locator(waiting)).last
+
+    # -- the MiniApp in front
+
+    @property
+    def stage(self) -> Locator:
+        return self.page.get_by_test_id("stage")
+
+    def sees_app(self, app_scope: str) -> None:
+        expect(self.stage).to_have_attribute("data-app", app_scope, timeout=ANSWER_MS)
+
+    def is_back_in_interact(self) -> None:
+        expect(self.stage).to_have_count(0, timeout=ANSWER_MS)
+        expect(self.composer).to_be_visible()
+
+    def surface(self) -> Frame:
+        """The document of the surface in front, once it is ready."""
+        expect(self.page.locator("[data-phase=ready]")).to_be_visible(timeout=ANSWER_MS)
+        handle = self.page.get_by_test_id("surface").element_handle()
+        frame = handle.content_frame() if handle else None
+        assert frame is not None
+        return frame
+
+    def draw(self, *path: tuple[float, float]) -> None:
+        """One stroke of the pointer over the surface; the points are fractions of its width and height."""
+        box = self.page.get_by_test_id("surface").bounding_box()
+        assert box is not None
+        points = [(box["x"] + x * box["width"], box["y"] + y * box["height"]) for x, y in path]
+        self.page.mouse.move(*points[0])
+        self.page.mouse.down()
+        for point in points[1:]:
+            self.page.mouse.move(*point, steps=8)
+        self.page.mouse.up()
+
+    # -- pictures
+
+    def shot(self, what: str) -> None:
+        SHOTS.mkdir(parents=True, exist_ok=True)
+        settle(self.page)
+        self.page.screenshot(path=SHOTS / f"{self.name}-{what}.png")
+
+    def assert_fits(self) -> None:
+        """Nothing of the page lies outside of the window's width."""
+        width, wide = self.page.evaluate("() => [innerWidth, document.scrollingElement.scrollWidth]")
+        assert wide <= width, f"{self.page.url} is {wide} px wide in a window of {width} px"
