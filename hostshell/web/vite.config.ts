@@ -28,6 +28,9 @@ export default defineConfig({
   },
   test: {
     environment: "happy-dom",
+    pool: "threads",
+    maxWorkers: 2, // each makes a DOM of its own; more of them only wait for each other
+    testTimeout: 30_000,
     include: ["tests/**/*.test.ts", "tests/**/*.test.tsx"],
   },
 });

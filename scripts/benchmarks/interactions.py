@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import os
 import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -64,30 +65,46 @@ def _questions_in(message: dict[str, Any]) -> list[dict[str, Any]]:
     return [row for row in rows if row is not None and row["status"] == "pending"]
 
 
-async def answered_per_s(facts: dict[str, object], at: Path) -> float:
-    """Ask ``QUESTIONS``, ``IN_FLIGHT`` at once; raises if an answer came to another call than the one that asked."""
+async def per_s(facts: dict[str, object], at: Path) -> tuple[float, float]:
+    """Questions answered, and plain calls of the same Runtime, per second with ``IN_FLIGHT`` at once.
+
+    Raises if an answer came to another call than the one that asked.
+    """
     person = Person(at)
     answering = asyncio.create_task(person.answer())
     try:
         async with runtime.agent(facts, at) as agent:
-            left = iter(range(QUESTIONS))
 
-            async def lane() -> None:
-                for n in left:
-                    call_id = f"q{n}"
-                    result = await agent.call("input", FORM, f"bench-{n % CONVERSATIONS}", call_id)
-                    assert result["result"] == {"values": {"who": call_id}}, result
+            async def ask(n: int) -> None:
+                result = await agent.call("input", FORM, f"bench-{n % CONVERSATIONS}", f"q{n}")
+                assert result["result"] == {"values": {"who": f"q{n}"}}, result
 
-            for n in range(CONVERSATIONS):  # a warm Interact in each
+            async def echo(n: int) -> None:
+                result = await agent.call("bench-echo.echo", {"text": str(n)}, f"bench-{n % CONVERSATIONS}")
+                assert result["result"] == {"text": str(n)}, result
+
+            for n in range(CONVERSATIONS):  # both MiniApps are warm in each
                 await agent.call("input", FORM, f"bench-{n}")
-            begin = time.perf_counter()
-            lanes = asyncio.gather(*(lane() for _ in range(IN_FLIGHT)))
-            await asyncio.wait((lanes, answering), return_when=asyncio.FIRST_COMPLETED)
-            if answering.done():
-                await answering
-            await lanes
-            return QUESTIONS / (time.perf_counter() - begin)
+                await agent.call("bench-echo.echo", {"text": "warm"}, f"bench-{n}")
+            calls = await _rate(echo, answering)
+            return await _rate(ask, answering), calls
     finally:
         answering.cancel()
         await asyncio.gather(answering, return_exceptions=True)
         person.leave()
+
+
+async def _rate(once: Callable[[int], Awaitable[None]], answering: asyncio.Task[None]) -> float:
+    left = iter(range(QUESTIONS))
+
+    async def lane() -> None:
+        for n in left:
+            await once(n)
+
+    begin = time.perf_counter()
+    lanes = asyncio.gather(*(lane() for _ in range(IN_FLIGHT)))
+    await asyncio.wait((lanes, answering), return_when=asyncio.FIRST_COMPLETED)
+    if answering.done():
+        await answering
+    await lanes
+    return QUESTIONS / (time.perf_counter() - begin)

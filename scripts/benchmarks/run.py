@@ -137,9 +137,21 @@ def questions() -> list[Figure]:
     """A thousand questions of an agent, each answered by a person, over the real links, Interact's workers and store."""
     commits_per_s = 1 / floors.durable_commit_s()
     with runtime.home() as at, runtime.running(at) as facts:
-        rate = asyncio.run(interactions.answered_per_s(facts, at))
-    name = f"interactions answered per second, {interactions.QUESTIONS} in {interactions.CONVERSATIONS} conversations"
-    return [Figure(name, rate / commits_per_s, 0.1, "LMDB commits per second", at_least=True)]
+        runtime.cli(at, "apps", "add", str(runtime.HERE / "echo"))
+        answered, calls = asyncio.run(interactions.per_s(facts, at))
+    name = f"{interactions.QUESTIONS} interactions in {interactions.CONVERSATIONS} conversations, answered per second"
+    return [
+        Figure(name, answered / commits_per_s, 0.05, "LMDB commits per second", at_least=True),
+        Figure(name, answered / calls, 0.2, "plain calls per second", at_least=True),
+    ]
+
+
+def isolation() -> list[Figure]:
+    """Start of a worker in its sandbox against the same worker with resource limits alone."""
+    import isolation
+
+    sandboxed, bare = asyncio.run(isolation.starts())
+    return [Figure("start of a sandboxed worker (S3)", sandboxed / bare, 1.35, "the same worker unsandboxed (S1)")]
 
 
 BENCHMARKS: dict[str, Callable[[], list[Figure]]] = {
@@ -147,6 +159,7 @@ BENCHMARKS: dict[str, Callable[[], list[Figure]]] = {
     "interactions": questions,
     "memory": memory,
     "start": start,
+    "isolation": isolation,
     "operations": operations,
 }
 

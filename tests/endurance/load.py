@@ -148,4 +148,7 @@ def running(home: Path) -> Iterator[int]:
 def cli(home: Path, *arguments: str) -> str:
     command = [sys.executable, "-m", "lineup_hostshell.cli.main", *arguments]
     environment: dict[str, Any] = {**os.environ, "LINEUP_HOME": str(home)}
-    return subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"lineup {' '.join(arguments)} ended with {done.returncode}: {done.stderr.strip()}")
+    return done.stdout

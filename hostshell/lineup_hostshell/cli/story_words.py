@@ -79,6 +79,9 @@ _KINDS: dict[str, tuple[str, str]] = {
     "person.returned_to_interact": ("returned to Interact", "用户返回了 Interact"),
     "person.switched": ("switched to another MiniApp", "用户切换了 MiniApp"),
     "runtime.started": ("Runtime started", "Runtime 已启动"),
+    "retention.swept": ("old records removed", "已清理旧记录"),
+    "audit.archived": ("older audit rows moved into a file", "较早的审计记录已移入文件"),
+    "audit.archive_failed": ("older audit rows could not be moved", "较早的审计记录未能移入文件"),
     "runtime.stopped": ("Runtime stopped", "Runtime 已停止"),
     "runtime.stopping": ("Runtime began to stop", "Runtime 开始停止"),
     "session.continued": ("earlier app session continued", "先前的子会话已继续"),
@@ -102,6 +105,7 @@ _KINDS: dict[str, tuple[str, str]] = {
     "worker.started": ("worker's process started", "工作进程已启动"),
     "worker.starting": ("worker starting", "工作进程正在启动"),
     "worker.stopping": ("worker stopping", "工作进程正在停止"),
+    "worker.throttled": ("worker slowed down: it sends too fast", "工作进程发送过快，已限速"),
     "worker.violation": ("protocol broken by the worker", "工作进程违反了协议"),
 }
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
@@ -12,6 +14,7 @@ from browser.support.axe import settle
 
 SHOTS = Path(__file__).resolve().parents[3] / "test-results" / "browser"
 ANSWER_MS = 15_000
+POLL_MS = 50
 
 
 class Person:
@@ -35,12 +38,15 @@ class Person:
 
     def new_conversation(self) -> str:
         """Open one and return its id."""
-        before = self.page.url
+        known = self.known_conversations()
         self.new_conversation_button.click()
-        expect(self.page).not_to_have_url(before)
-        expect(self.page).to_have_url(re.compile("#/c/"))
+        self.page.wait_for_url(lambda url: "#/c/" in url and url.partition("#/c/")[2] not in known)
         expect(self.composer).to_be_visible()
         return self.conversation_id
+
+    def known_conversations(self) -> set[str]:
+        links = self.page.locator("[data-conversation]")
+        return set(links.evaluate_all("all => all.map((link) => link.dataset.conversation)"))
 
     @property
     def conversation_id(self) -> str:
@@ -59,7 +65,6 @@ class Person:
     def say(self, text: str) -> None:
         self.composer.fill(text)
         self.composer.press("Enter")
-        expect(self.composer).to_have_value("")
 
     def hears(self, text: str | re.Pattern[str]) -> Locator:
         """A text of the agent, once it has come."""
@@ -90,6 +95,11 @@ class Person:
         expect(self.stage).to_have_count(0, timeout=ANSWER_MS)
         expect(self.composer).to_be_visible()
 
+    def is_back_in_interact_when(self, said: str) -> None:
+        """After the agent's last word about it."""
+        expect(self.stage).to_have_count(0, timeout=2 * ANSWER_MS)
+        self.hears(said)
+
     def surface(self) -> Frame:
         """The document of the surface in front, once it is ready."""
         expect(self.page.locator("[data-phase=ready]")).to_be_visible(timeout=ANSWER_MS)
@@ -108,6 +118,19 @@ class Person:
         for point in points[1:]:
             self.page.mouse.move(*point, steps=8)
         self.page.mouse.up()
+
+    @property
+    def surface_id(self) -> str:
+        return self.page.get_by_test_id("surface").get_attribute("data-surface") or ""
+
+    # -- waiting for what no locator sees
+
+    def wait(self, what: Callable[[], object], words: str, within_s: float = 15.0) -> None:
+        """Like ``expect``, for any condition; the page goes on meanwhile."""
+        give_up_at = time.monotonic() + within_s
+        while not what():
+            assert time.monotonic() < give_up_at, f"not within {within_s:g} s: {words}"
+            self.page.wait_for_timeout(POLL_MS)
 
     # -- pictures
 

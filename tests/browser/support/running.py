@@ -10,6 +10,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from lineup_hostshell.cli.homes import require_runtime
 from lineup_hostshell.cli.open_command import fresh_link
@@ -50,6 +51,11 @@ class LineUp(Runtime):
         """A fresh way into the workspace, which works once: what ``lineup open`` prints."""
         url: str = fresh_link(self.home, require_runtime(self.home), f"{self.origin}/")
         return url
+
+    def surface_state(self, surface_id: str) -> dict[str, Any]:
+        """What the Runtime has of a surface: its durable state."""
+        state: dict[str, Any] = self.query("surface", surface_id=surface_id)["state"]
+        return state
 
     def kill_supervisor(self) -> None:
         self.remember_family()

@@ -132,5 +132,5 @@ def read_corpus(link: str) -> list[bytes]:
 
 def keep_corpus(corpus: dict[str, list[bytes]]) -> None:
     for link, inputs in corpus.items():
-        small = [data for data in dict.fromkeys(inputs) if len(data) <= KEPT_BYTES_MAX]
+        small = [data for data in dict.fromkeys(inputs) if 0 < len(data) <= KEPT_BYTES_MAX]
         (CORPUS / f"{link}.txt").write_text("".join(f"{data.hex()}\n" for data in small[:KEPT_PER_LINK_MAX]))
