@@ -1,4 +1,4 @@
-"""Questions of an agent in many conversations, answered by a person at once: how many per second, and none misrouted."""
+"""Questions of an agent in many conversations, answered by a person at once: how many a second, none misrouted."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ def operations() -> list[Figure]:
 
 
 def questions() -> list[Figure]:
-    """A thousand questions of an agent, each answered by a person, over the real links, Interact's workers and store."""
+    """A thousand questions of an agent, each answered by a person, over real links, workers and store."""
     commits_per_s = 1 / floors.durable_commit_s()
     with runtime.home() as at, runtime.running(at) as facts:
         runtime.cli(at, "apps", "add", str(runtime.HERE / "echo"))
@@ -142,7 +142,7 @@ def questions() -> list[Figure]:
     name = f"{interactions.QUESTIONS} interactions in {interactions.CONVERSATIONS} conversations, answered per second"
     return [
         Figure(name, answered / commits_per_s, 0.05, "LMDB commits per second", at_least=True),
-        Figure(name, answered / calls, 0.2, "plain calls per second", at_least=True),
+        Figure(name, answered / calls, 0.3, "plain calls per second", at_least=True),
     ]
 
 

@@ -99,9 +99,7 @@ class Agent:
                 if waiting is not None and not waiting.done():
                     waiting.set_result(frame["payload"])
 
-    async def call(
-        self, tool_id: str, input_: dict[str, Any], conversation: str, call_id: str = ""
-    ) -> dict[str, Any]:
+    async def call(self, tool_id: str, input_: dict[str, Any], conversation: str, call_id: str = "") -> dict[str, Any]:
         call_id = call_id or uuid.uuid4().hex
         waiting = self._results[call_id] = asyncio.get_running_loop().create_future()
         payload = {"call_id": call_id, "tool_id": tool_id, "inventory_revision": self.revision, "input": input_}

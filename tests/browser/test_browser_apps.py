@@ -53,6 +53,12 @@ def test_a_drawing_from_the_first_stroke_to_the_artifact(person: Person, lineup:
     person.draw((0.3, 0.4), (0.5, 0.3), (0.6, 0.6))
     surface_id = person.surface_id
     person.wait(lambda: lineup.surface_state(surface_id)["elements"], "the stroke is saved")
+    undo = board.get_by_role("button", name="Undo")
+    expect(undo).to_be_enabled()
+    undo.click()
+    person.wait(lambda: not lineup.surface_state(surface_id)["elements"], "the stroke is taken back")
+    board.get_by_role("button", name="Redo").click()
+    person.wait(lambda: lineup.surface_state(surface_id)["elements"], "the stroke is there again")
     person.shot("1-drawn")
     board.get_by_role("button", name="Submit").click()
     person.is_back_in_interact()
@@ -60,7 +66,7 @@ def test_a_drawing_from_the_first_stroke_to_the_artifact(person: Person, lineup:
 
     session = person.page.get_by_test_id("session")
     session.get_by_role("button", name="Show history").click()
-    expect(session.get_by_role("img", name=re.compile(r"png|svg", re.IGNORECASE)).first).to_be_visible()
+    expect(session.get_by_role("img", name="Whiteboard")).to_have_count(2)
     person.shot("2-artifact")
     made = {row["media_type"] for row in artifacts(lineup, person)}
     assert made == {"image/png", "image/svg+xml"}
@@ -93,7 +99,11 @@ def test_a_focus_from_its_start_to_its_folded_history(person: Person) -> None:
     expect(session.get_by_role("textbox")).to_have_count(0)
     person.shot("3-unfolded")
     session.get_by_role("button", name="Continue").click()
+    person.sees_app("pomodoro")
+    person.page.get_by_test_id("return-to-interact").click()
+    person.is_back_in_interact()
     expect(person.page.get_by_test_id("session")).to_have_count(2)
+    expect(person.page.get_by_test_id("session").last).to_contain_text("Continues an earlier session")
     person.shot("4-continued")
 
 
@@ -118,7 +128,7 @@ def test_a_question_over_a_miniapp_is_answered_without_a_change_of_focus(person:
     person.sees_app("whiteboard")
     assert focus(lineup, person) == before
     assert person.surface() is surface, "the whiteboard was loaded anew"
-    person.page.get_by_test_id("return-to-interact").click()
+    person.page.get_by_role("button", name="Conversation", exact=True).click()
     person.hears("Thank you!")
 
 

@@ -106,6 +106,49 @@ def test_a_broken_row_over_the_link(run, runtime):
     assert json.loads(run("audit", "verify", "--json").stdout)["broken"]["seq"] == 10
 
 
+def archived(home, rows):
+    """The first ten rows in a file, the rest behind their anchor."""
+    (home / "logs").mkdir(parents=True, exist_ok=True)
+    text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows[:10])
+    (home / "logs" / "audit-000000000001-000000000010.jsonl").write_text(text)
+    return {"seq": 10, "hash": rows[9]["hash"]}
+
+
+def serve_from(runtime, rows, anchors):
+    """Each page says where the store begins by then; the last of ``anchors`` stays."""
+    pages = []
+
+    def page(args):
+        anchor = anchors[min(len(pages), len(anchors) - 1)]
+        pages.append(args)
+        kept = [row for row in rows if row["seq"] > max(args["after"], anchor["seq"])]
+        return {"rows": kept[:7], "head": {"seq": rows[-1]["seq"], "hash": rows[-1]["hash"]}, "anchor": anchor}
+
+    runtime.queries["audit.page"] = page
+
+
+def test_archived_rows_belong_to_the_chain(run, runtime, home):
+    rows = chained(30)
+    serve_from(runtime, rows, [archived(home, rows)])
+    assert run("audit", "verify").stdout.splitlines() == [
+        f"The audit is intact: 20 rows, head {rows[-1]['hash']}.",
+        "Rows 1 to 10 are in the archive, all of them checked.",
+    ]
+    assert json.loads(run("audit", "verify", "--json").stdout)["archived"] == {"seq": 10, "checked": 10}
+    (file,) = (home / "logs").glob("audit-*.jsonl")
+    file.write_text(file.read_text().replace("e-4", "e-5"))
+    assert "broken at row 4: its content does not match its hash" in run("audit", "verify").stderr
+    file.unlink()
+    assert "0 of them here" in run("audit", "verify").stdout
+
+
+def test_rows_that_move_into_the_archive_meanwhile_are_looked_for_there(run, runtime, home):
+    rows = chained(30)
+    start = {"seq": 0, "hash": NO_HASH}
+    serve_from(runtime, rows, [start, archived(home, rows)])
+    assert "intact: 20 rows" in run("audit", "verify").stdout
+
+
 def test_export_is_json_lines_that_verify_again(run, runtime):
     rows = chained(20)
     serve(runtime, rows)

@@ -40,6 +40,7 @@ class Crowd(Core):
                 self.send("ack", {"seq": max(seqs)}, link=link)
 
 
+@pytest.mark.conformance("03-9.7")
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.timeout(300)
 def test_none_is_misrouted(seed: int) -> None:
@@ -48,7 +49,9 @@ def test_none_is_misrouted(seed: int) -> None:
     core = Crowd(policy=MANY)
     for n in range(AGENTS):
         core.connect(f"a{n}")
-    askers: dict[str, tuple[str, str]] = {}  # interaction_id → who must get the answer: (a worker's instance or agent, token)
+    askers: dict[
+        str, tuple[str, str]
+    ] = {}  # interaction_id → who must get the answer: (a worker's instance or agent, token)
     workers = [_worker(core, n) for n in range(CONVERSATIONS)]
     turns = [n for n in range(CONVERSATIONS) for _ in range(PER_CONVERSATION)]
     chance.shuffle(turns)
@@ -66,7 +69,9 @@ def test_none_is_misrouted(seed: int) -> None:
     order = list(askers)
     chance.shuffle(order)
     for number, interaction_id in enumerate(order):
-        core.did("interaction.answer", interaction_id=interaction_id, result={"values": {"who": askers[interaction_id][1]}})
+        core.did(
+            "interaction.answer", interaction_id=interaction_id, result={"values": {"who": askers[interaction_id][1]}}
+        )
         _interact(core)
         if number % 50 == 0:
             core.acknowledge()
@@ -111,9 +116,7 @@ def _every_answer_came_home(core: Core, workers: list[Worker], askers: dict[str,
                 worker.accept("inbox.ack", seq=delivery["seq"])
     results: dict[str, list[tuple[str, str]]] = {}
     for link, frames in core.frames.items():
-        for seq, payload in {
-            f["seq"]: f["payload"] for f in frames if f["type"] == "lineup.v1.tool.result"
-        }.items():
+        for seq, payload in {f["seq"]: f["payload"] for f in frames if f["type"] == "lineup.v1.tool.result"}.items():
             assert payload["status"] == "completed", (seq, payload)
             results.setdefault(payload["call_id"], []).append((link, payload["result"]["values"]["who"]))
     for interaction_id, (who, token) in askers.items():

@@ -1,7 +1,8 @@
 """``kill -9`` of supervisor, workers or both in the middle of a full screen: all of it is there again, in its order.
 
 One conversation with four MiniApps in its focus stack, a half-typed answer, a board of 500 elements, a running
-countdown and an instance that sleeps without a process; it is killed three times in three ways, then brought to its end.
+countdown and an instance that sleeps without a process. It is killed in three ways, one after the other, then
+brought to its end.
 """
 
 from __future__ import annotations
@@ -164,6 +165,7 @@ async def screen(shared_screen: Screen) -> AsyncIterator[Screen]:
     await shared_screen.agent.leave()
 
 
+@pytest.mark.conformance("03-9.11")
 @pytest.mark.parametrize("who", ["workers", "supervisor", "both"])
 async def test_everything_is_there_again(screen: Screen, who: str) -> None:
     await until_async(screen.at_rest, COMES_S, "everybody is in their place, and one sleeps")
@@ -186,6 +188,7 @@ async def test_everything_is_there_again(screen: Screen, who: str) -> None:
     assert sorted(screen.agent.results) == ["k-half", "k-seen"], "nothing pretends to be complete"
 
 
+@pytest.mark.conformance("03-9.11")
 async def test_then_each_comes_to_its_end(screen: Screen) -> None:
     """What was recovered is alive: answers, updates and ends reach their owners, and the stack unwinds in order."""
     agent = screen.agent
@@ -208,4 +211,6 @@ async def test_then_each_comes_to_its_end(screen: Screen) -> None:
     scopes = {row["instance_id"]: row["app_scope"] for row in snapshot["instances"]}
     assert [scopes[id_] for id_ in stack] == ["chat"]
     await screen.call("k-again", "probe.seen", {}, ELSEWHERE)
-    assert (await agent.result("k-again", COMES_S))["result"] == {"seen": ["k-seen 1"]}, "the sleeper wakes where it was"
+    assert (await agent.result("k-again", COMES_S))["result"] == {"seen": ["k-seen 1"]}, (
+        "the sleeper wakes where it was"
+    )

@@ -1,6 +1,6 @@
 """What must not be, refused the same way every time: its code, nothing delivered, nothing changed, a row in the audit.
 
-The rules one by one, with more ways to break them, are in ``tests/core``; here stand those of the seed's list together,
+The rules one by one, with more ways to break them, are in ``tests/core``; here those that matter most stand together,
 each as an attempt of one party at what belongs to another.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -43,7 +44,11 @@ def house() -> House:
     core.connect("a1")
     core.connect("a2")
     workers = []
-    for tool, call_id, conversation in (("lab.direct", "k0", "c1"), ("lab.direct", "k3", "c2"), ("lab2.direct", "k2", "c1")):
+    for tool, call_id, conversation in (
+        ("lab.direct", "k0", "c1"),
+        ("lab.direct", "k3", "c2"),
+        ("lab2.direct", "k2", "c1"),
+    ):
         core.call_accepted(tool, call_id=call_id, conversation=conversation)
         workers.append(core.start(tool.split(".")[0]))
         workers[-1].take(call_id)
@@ -114,6 +119,7 @@ BY_WORKERS: dict[str, tuple[str, Attempt]] = {
 }
 
 
+@pytest.mark.conformance("03-9.5")
 @pytest.mark.parametrize("what", BY_WORKERS)
 def test_a_worker_is_refused(house: House, what: str) -> None:
     code, attempt = BY_WORKERS[what]
@@ -128,6 +134,7 @@ def test_a_worker_is_refused(house: House, what: str) -> None:
     assert (row.detail["code"], worker.instance_id in row.subjects) == (code, True)
 
 
+@pytest.mark.conformance("03-9.7")
 @pytest.mark.parametrize("type_", ["interaction.answer", "interaction.result", "interaction.changed"])
 def test_no_worker_can_answer_a_question(house: House, type_: str) -> None:
     """There is no such message from a worker; one that tries breaks the protocol and ends."""
@@ -150,6 +157,7 @@ BY_AGENTS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.conformance("03-9.5")
 @pytest.mark.parametrize("what", BY_AGENTS)
 def test_an_agent_is_refused(house: House, what: str) -> None:
     code, call = BY_AGENTS[what]
@@ -168,7 +176,11 @@ def test_an_agent_is_refused(house: House, what: str) -> None:
 
 
 BY_PEOPLE: dict[str, tuple[str, str, Callable[[House], dict[str, Any]]]] = {
-    "no such question": ("interaction_not_found", "interaction.answer", lambda h: {"interaction_id": "q-0", "result": YES}),
+    "no such question": (
+        "interaction_not_found",
+        "interaction.answer",
+        lambda h: {"interaction_id": "q-0", "result": YES},
+    ),
     "an answer to something else": (
         "interaction_invalid",
         "interaction.answer",
@@ -205,5 +217,5 @@ def test_the_chain_of_the_audit_holds_over_all_of_it(house: House) -> None:
         worker.ask(type_, **body)
     rows = [row for _, row in house.core.scan(AUDIT)]
     assert [row.seq for row in rows] == list(range(1, len(rows) + 1))
-    assert all(later.prev == row.hash for row, later in zip(rows, rows[1:], strict=False))
+    assert all(later.prev == row.hash for row, later in pairwise(rows))
     assert len([row for row in rows if row.kind == "command.refused"]) == len(BY_WORKERS)

@@ -12,31 +12,36 @@ from conformance.support.patterns import difference
 from conformance.support.player import Player
 from conformance.support.stages import DaemonStage, MemoryStage, StubStage
 
-FIXTURES = sorted((Path(__file__).parent / "fixtures").glob("*.json"))
-NAMES = [path.stem for path in FIXTURES]
+FIXTURES = {path.stem: json.loads(path.read_text()) for path in (Path(__file__).parent / "fixtures").glob("*.json")}
 STAGES = ("stub", "memory", "daemon")
 COVERED = {
-    "legal", "duplicate", "stale_revision", "bad_schema", "wrong_scope", "repeated_terminal", "legacy_mapping", "notice",
-    "owner_injection", "cancel", "timeout", "restart",
+    "legal", "duplicate", "stale_revision", "bad_schema", "wrong_scope", "repeated_terminal", "legacy_mapping",
+    "notice", "owner_injection", "cancel", "timeout", "restart",
 }  # fmt: skip
 
 
+@pytest.mark.conformance("03-9.4")
+@pytest.mark.conformance("03-9.5")
+@pytest.mark.conformance("03-9.6")
+@pytest.mark.conformance("03-9.7")
+@pytest.mark.conformance("03-9.8")
+@pytest.mark.conformance("03-9.10")
+@pytest.mark.conformance("03-9.11")
 @pytest.mark.parametrize("stage_name", STAGES)
-@pytest.mark.parametrize("path", FIXTURES, ids=NAMES)
-async def test_a_scenario(path: Path, stage_name: str, request: pytest.FixtureRequest) -> None:
-    scenario = json.loads(path.read_text())
+@pytest.mark.parametrize("name", sorted(FIXTURES))
+async def test_a_scenario(name: str, stage_name: str, request: pytest.FixtureRequest) -> None:
     stage: Any = {"stub": StubStage, "memory": MemoryStage}.get(stage_name, DaemonStage)
     stage = stage(request.getfixturevalue("daemon")) if stage_name == "daemon" else stage()
-    tag = path.stem.replace("_", "-")
+    tag = name.replace("_", "-")
     await stage.open(f"agent-{tag}")
     try:
-        await Player(stage, tag).play(scenario)
+        await Player(stage, tag).play(FIXTURES[name])
     finally:
         await stage.close()
 
 
 def test_every_kind_of_conduct_has_a_scenario() -> None:
-    assert set(NAMES) >= COVERED
+    assert set(FIXTURES) >= COVERED
 
 
 @pytest.mark.parametrize(

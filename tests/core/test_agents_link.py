@@ -92,6 +92,7 @@ def test_a_second_hello_on_one_link_is_refused(core: Core) -> None:
     assert error["payload"]["code"] == "message_invalid"
 
 
+@pytest.mark.conformance("03-9.10")
 def test_seq_goes_up_by_one_and_is_sent_until_acknowledged(core: Core) -> None:
     texts(core, 5)
     assert seqs(core.frames["a1"]) == [1, 2, 3, 4, 5]
@@ -161,6 +162,7 @@ def test_a_newer_link_takes_over(core: Core) -> None:
     assert core.row(AGENTS, "a1").link_id == "l2"
 
 
+@pytest.mark.conformance("03-9.13")
 def test_what_a_person_writes_waits_for_the_agent(core: Core) -> None:
     core.send("message.text", {"text": "hello"}, conversation="c1")
     core.hang_up()
@@ -170,6 +172,7 @@ def test_what_a_person_writes_waits_for_the_agent(core: Core) -> None:
     assert [f["payload"]["text"] for f in frames if "seq" in f] == ["are you there?"]
 
 
+@pytest.mark.conformance("03-9.13")
 def test_texts_of_agents_are_durable_deliveries_to_interact(core: Core) -> None:
     frame = {
         "type": "lineup.v1.message.text",

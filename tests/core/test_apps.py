@@ -131,6 +131,7 @@ def test_an_upgrade_does_not_enable_what_the_operator_disabled(stage: Any, make_
     assert visible(stage) == ["chat.say"]
 
 
+@pytest.mark.conformance("03-9.3")
 def test_calls_settle_under_the_descriptor_that_they_were_made_with(stage: Any, make_manifest: Make) -> None:
     stage.run(install(make_manifest("notes")))
     running = stage.instance("notes")
@@ -145,6 +146,7 @@ def test_calls_settle_under_the_descriptor_that_they_were_made_with(stage: Any, 
     assert stage.row(schema.CALLS, "agent-1", "k-1").status == CallState.COMPLETED
 
 
+@pytest.mark.conformance("03-9.3")
 @pytest.mark.parametrize("enabled", [True, False])
 def test_a_tool_id_belongs_to_one_app(stage: Any, make_manifest: Make, make_tool: Make, enabled: bool) -> None:
     stage.run(install(make_manifest("notes")))

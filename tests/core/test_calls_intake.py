@@ -35,6 +35,7 @@ def rejected(core: Core, code: str, tool_id: str, input_: Any = None, **more: An
     assert [row.detail["code"] for row in core.audited("call.rejected")][-1] == code
 
 
+@pytest.mark.conformance("03-9.4")
 def test_checks_come_in_their_order(core: Core) -> None:
     """Everything is wrong with the call; one thing after the other is put right, and the next refusal shows."""
     core.connect("a2")
@@ -57,6 +58,7 @@ def test_the_descriptor_of_a_disabled_app_says_so(core: Core) -> None:
     rejected(core, "tool_input_invalid", "lab.poke", {"n": "x"}, call_id="k2")
 
 
+@pytest.mark.conformance("03-9.4")
 @pytest.mark.parametrize(
     "input_", [None, [], "x", {}, {"n": 1.5}, {"n": True}, {"n": -1}, {"n": 1_000_001}, {"n": 1, "extra": 2}]
 )

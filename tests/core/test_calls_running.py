@@ -67,6 +67,7 @@ def test_a_second_result_is_refused(core: Core) -> None:
     assert core.result()["result"] == RESULT  # type: ignore[index]
 
 
+@pytest.mark.conformance("03-9.10")
 @pytest.mark.parametrize("result", [{}, {"n": "seven"}, {"n": 7, "more": 1}, {"n": 7.5}])
 def test_a_result_against_the_schema_is_refused_and_the_call_goes_on(core: Core, result: Any) -> None:
     worker = running(core)
@@ -105,6 +106,7 @@ def test_a_call_that_was_not_delivered_yet_cannot_be_ended(core: Core) -> None:
 # progress
 
 
+@pytest.mark.conformance("03-9.10")
 def test_progress_reaches_the_agent(core: Core) -> None:
     worker = running(core)
     worker.accept("tool.progress", call_id="k1", progress=0.25, message="quarter")
@@ -300,6 +302,7 @@ def test_a_late_message_of_a_dead_worker_has_no_effect(core: Core) -> None:
     assert core.audited("worker.late_message")
 
 
+@pytest.mark.conformance("03-9.13")
 def test_deliveries_keep_their_order_over_crashes(core: Core) -> None:
     for n in range(4):
         core.call_accepted("lab.safe", call_id=f"k{n}")
@@ -355,6 +358,7 @@ def test_recovery_is_idempotent(core: Core) -> None:
     assert len(core.unstarted) == 0
 
 
+@pytest.mark.conformance("03-9.11")
 def test_lost_effects_are_made_good_by_the_next_boot(core: Core) -> None:
     """Killed after the commit and before any effect: nobody heard anything, and everything is said after all."""
     core.call_accepted("lab.direct")

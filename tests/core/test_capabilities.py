@@ -55,6 +55,7 @@ def results(stage: Any, instance: Instance) -> list[dict[str, Any]]:
 # consent
 
 
+@pytest.mark.conformance("03-9.13")
 def test_the_person_is_asked_by_the_runtime_and_the_answer_is_delivered(stage: Any, board: Instance) -> None:
     receipt = stage.run(request(board))
     assert receipt == {"request_id": receipt["request_id"], "pending": True}

@@ -108,6 +108,7 @@ def test_a_stack_of_three_unwinds_in_order(core: Core) -> None:
     assert (focus(core), state(core, "chat")) == (["chat"], "foreground")
 
 
+@pytest.mark.conformance("03-9.13")
 def test_the_stack_survives_a_restart(core: Core) -> None:
     opened(core, "lab")
     opened(core, "lab2")

@@ -78,6 +78,7 @@ def ask(worker: Worker, kind: str, request: dict[str, Any], **more: Any) -> str:
     return str(detail["interaction_id"])
 
 
+@pytest.mark.conformance("03-9.6")
 @pytest.mark.parametrize(("kind", "request_", "answer", "normal"), KINDS)
 def test_an_agents_question_is_answered_through_interact(
     core: Core, kind: str, request_: Any, answer: Any, normal: Any
@@ -159,6 +160,7 @@ def test_nobody_answers_or_cancels_for_another(core: Core) -> None:
     assert core.action("interaction.answer", interaction_id="q-none", result={}).code == "interaction_not_found"
 
 
+@pytest.mark.conformance("03-9.7")
 @pytest.mark.parametrize("name", ["owner", "app_scope", "instance_id", "surface_id", "interaction_id"])
 def test_an_owner_cannot_be_passed_in(core: Core, name: str) -> None:
     worker = lab(core)
@@ -214,6 +216,7 @@ def test_an_answer_after_its_time_loses_even_if_the_clock_has_not_struck(core: C
     )
 
 
+@pytest.mark.conformance("03-9.6")
 def test_presented_drafts_and_restart(core: Core) -> None:
     core.call_accepted("input", INPUT)
     id_ = core.questions()[0]["interaction_id"]

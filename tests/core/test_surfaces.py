@@ -116,6 +116,7 @@ def test_surfaces_of_one_instance_are_bounded(stage: Any, owner: Instance, small
 # patches
 
 
+@pytest.mark.conformance("03-9.9")
 def test_both_sides_patch_one_state_and_hear_of_each_other(stage: Any, owner: Instance) -> None:
     surface_id = opened(stage, owner)
     stage.give_worker(owner)
@@ -267,6 +268,7 @@ def test_a_surface_belongs_to_its_instance(stage: Any, owner: Instance) -> None:
         assert stage.refused(rule).code == "app_scope_mismatch"
 
 
+@pytest.mark.conformance("03-9.1")
 def test_what_a_payload_claims_is_content_and_nothing_else(stage: Any, owner: Instance) -> None:
     surface_id = opened(stage, owner)
     other = stage.instance("whiteboard")
@@ -346,6 +348,7 @@ def test_a_closed_instance_leaves_no_surface(stage: Any, owner: Instance) -> Non
     assert {key[0] for key, _ in stage.look(lambda txn: list(txn.scan(schema.SURFACE_PARTS)))} == {kept}
 
 
+@pytest.mark.conformance("03-9.13")
 def test_a_state_outlives_workers_at_the_revision_where_it_was(stage: Any, owner: Instance) -> None:
     surface_id = opened(stage, owner)
     elements = {f"e{n}": {"x": n, "label": "x" * 20} for n in range(500)}

@@ -45,7 +45,7 @@ async def endure(home: Path, seconds: float, rate: float, into: Path) -> int:
         await work
         print(cli(home, "audit", "verify").strip())
     samples.close()
-    done = f"{load.calls} calls, {load.questions} questions, {load.kills} kills"
+    done = f"{load.calls} calls, {load.skipped} skipped, {load.questions} questions, {load.kills} kills"
     title = f"{seconds / 60:.3g} minutes at {rate:g} calls/s: {done}"
     print(title)
     if draw(samples, title, into / "plot.png"):

@@ -15,6 +15,7 @@ from endurance.verdict import Curve
 # How much a curve may grow over the whole run: a share of its middle, or so much, whichever is more.
 CURVES = (
     Curve("supervisor_rss_mib", "MiB", 0.10, 6),
+    Curve("supervisor_private_mib", "MiB", 0.10, 4),  # without the mapped pages of the store
     Curve("supervisor_fds", "descriptors", 0.05, 4),
     Curve("hostshell_rss_mib", "MiB", 0.15, 12),
     Curve("processes", "processes", 0.10, 2),
@@ -54,6 +55,7 @@ def measure(pid: int, status: dict[str, Any], audit: dict[str, Any], latencies: 
     ordered = sorted(latencies) or [0.0]
     return {
         "supervisor_rss_mib": supervisor.memory_info().rss / MIB,
+        "supervisor_private_mib": _private(pid) / MIB,
         "supervisor_fds": supervisor.num_fds(),
         "hostshell_rss_mib": _rss(hostshell) / MIB,
         "processes": len(supervisor.children(recursive=True)),
@@ -63,6 +65,14 @@ def measure(pid: int, status: dict[str, Any], audit: dict[str, Any], latencies: 
         "audit_rows": audit["head"]["seq"],
         "audit_in_store": audit["head"]["seq"] - audit["anchor"]["seq"],
     }
+
+
+def _private(pid: int) -> int:
+    """What belongs to the process alone, from the kernel's own count."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("RssAnon:"):
+            return int(line.split()[1]) * 1024
+    return 0
 
 
 def _rss(pid: int | None) -> int:
@@ -82,7 +92,7 @@ def draw(samples: Samples, title: str, path: Path) -> bool:
     from matplotlib import pyplot
 
     names = (*(curve.name for curve in CURVES), "rate_per_s")
-    figure, axes = pyplot.subplots(4, 2, figsize=(12, 14), sharex=True, constrained_layout=True)
+    figure, axes = pyplot.subplots(3, 3, figsize=(16, 11), sharex=True, constrained_layout=True)
     figure.suptitle(title)
     minutes = [at / 60 for at in samples.column("at_s")]
     units = {curve.name: curve.unit for curve in CURVES}

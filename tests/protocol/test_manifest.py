@@ -201,6 +201,7 @@ class TestRefused:
     def test_scopes(self, scope: object) -> None:
         assert "/app_scope" in faults(manifest(app_scope=scope))
 
+    @pytest.mark.conformance("03-9.3")
     @pytest.mark.parametrize(
         ("change", "path"),
         [
@@ -253,6 +254,7 @@ class TestRefused:
     def test_tools_with_their_path(self, change: dict[str, Any], path: str) -> None:
         assert set(faults(manifest(tools=[tool(**change)]))) == {path}
 
+    @pytest.mark.conformance("03-9.3")
     @pytest.mark.parametrize("name", ["id", "version", "title", "description", "handling", "target", "input_schema"])
     def test_tools_lack_nothing(self, name: str) -> None:
         assert (

@@ -67,6 +67,7 @@ def test_the_schemas_take_what_the_primitives_are(kind: str) -> None:
     assert first_fault(TOOLS[kind]["output_schema"], RESULTS[kind]) is None
 
 
+@pytest.mark.conformance("03-9.6")
 @pytest.mark.parametrize("kind", INPUTS)
 async def test_an_answer_becomes_the_result_of_the_agents_call(start_run: Any, bundle_app: Any, kind: str) -> None:
     run = await start_run(bundle_app("interact"))

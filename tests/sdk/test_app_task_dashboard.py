@@ -91,6 +91,7 @@ def test_the_manifest_is_valid() -> None:
     assert (update.handling, open_.retry_safe, update.retry_safe) == ("operation", True, True)
 
 
+@pytest.mark.conformance("03-9.2")
 @pytest.mark.parametrize("bundle", ["interact", "task_dashboard"])
 def test_apps_import_the_sdk_alone(bundle: str) -> None:
     import sys
@@ -101,6 +102,7 @@ def test_apps_import_the_sdk_alone(bundle: str) -> None:
     assert {name.split(".")[0] for name in names} - sys.stdlib_module_names == {"lineup_sdk"}
 
 
+@pytest.mark.conformance("03-9.13")
 async def test_a_task_from_open_to_its_end(start_board: Any) -> None:
     board = await start_board()
     await board.open()

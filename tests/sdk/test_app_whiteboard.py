@@ -64,6 +64,7 @@ def test_the_manifest_is_valid_with_and_without_the_built_page() -> None:
     assert manifest.surfaces[0].entry == "surface/index.html"
 
 
+@pytest.mark.conformance("03-9.2")
 def test_the_app_imports_the_sdk_and_its_own_module_alone() -> None:
     for name in ("app.py", "drawing.py"):
         tree = ast.parse((BUNDLE / name).read_text())
@@ -75,6 +76,7 @@ def test_the_app_imports_the_sdk_and_its_own_module_alone() -> None:
 # -- the person draws and hands in ------------------------------------------------------------------------------------
 
 
+@pytest.mark.conformance("03-9.9")
 async def test_a_board_from_open_to_the_persons_submit(rt: StubRuntime) -> None:
     call = await open_board(rt, elements={"r": RECT})
     assert (call.is_open, rt.focus()) == (True, ["chat", "whiteboard"])
@@ -206,6 +208,7 @@ async def test_a_late_answer_of_a_page_changes_nothing(alone: StubRuntime) -> No
     assert again.is_open
 
 
+@pytest.mark.conformance("03-9.9")
 @pytest.mark.parametrize("approved", [True, False])
 async def test_with_confirm_the_person_has_the_last_word(rt: StubRuntime, approved: bool) -> None:
     opened = await open_board(rt, elements={"r": RECT})

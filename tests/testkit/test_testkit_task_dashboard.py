@@ -13,6 +13,7 @@ pytestmark = pytest.mark.lineup_bundle(WORKERS / "task_dashboard")
 T1 = {"task_id": "t1", "title": "Write report"}
 
 
+@pytest.mark.conformance("03-9.8")
 async def test_open_stays_live_until_an_update_ends_the_task(stub_runtime: StubRuntime) -> None:
     rt = stub_runtime
     opened = await rt.call("task-dashboard.open", T1)
@@ -80,6 +81,7 @@ async def test_nothing_is_lost_when_the_runtime_is_killed(stub_runtime: StubRunt
     assert await opened.wait() == {"status": "completed"}
 
 
+@pytest.mark.conformance("03-9.8")
 async def test_a_worker_that_keeps_dying_ends_the_call_and_gives_the_screen_back(stub_runtime: StubRuntime) -> None:
     rt = stub_runtime
     opened = await rt.call("task-dashboard.open", T1)
@@ -90,6 +92,7 @@ async def test_a_worker_that_keeps_dying_ends_the_call_and_gives_the_screen_back
     assert rt.focus() == ["chat"]
 
 
+@pytest.mark.conformance("03-9.8")
 async def test_closing_an_unfinished_task_asks_the_person_in_its_own_place(stub_runtime: StubRuntime) -> None:
     rt = stub_runtime
     opened = await rt.call("task-dashboard.open", T1)

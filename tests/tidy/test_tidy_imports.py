@@ -73,6 +73,7 @@ def test_the_sdk_imports_nothing_heavy(path):
     assert imports(path) & HEAVY == set()
 
 
+@pytest.mark.conformance("03-9.2")
 @pytest.mark.parametrize("path", WORKERS, ids=lambda path: str(path.relative_to(REPO)))
 def test_miniapps_import_nothing_of_ours_but_the_sdk(path):
     own = {found for found in imports(path) if found.startswith("lineup_")}

@@ -235,6 +235,7 @@ async def test_d5_cookies_give_nothing_and_none_is_ever_set(workspace: Any, fetc
     assert "set-cookie" not in headers
 
 
+@pytest.mark.conformance("03-9.9")
 async def test_d6_a_surface_cannot_reach_the_api(workspace: Any, fetch: Any) -> None:
     """Its requests carry Origin null; a good token does not help, and no answer ever allows an origin."""
     key, authorization = workspace.workspace.launch_keys.mint(), f"Authorization: Bearer {workspace.token}"
@@ -263,6 +264,7 @@ async def test_d6_the_surface_port_allows_no_origin_either(workspace: Any, fetch
     assert refused.value.response.status_code == 404
 
 
+@pytest.mark.conformance("03-9.9")
 async def test_d7_a_surface_is_sandboxed_by_its_own_headers(workspace: Any, fetch: Any, bundle: Path) -> None:
     """Top navigation, popups, forms, downloads, frames, workers, requests: each is closed by the document's policy."""
     page = await workspace.enter()

@@ -38,7 +38,9 @@ def difference(expected: Any, came: Any, names: dict[str, Any], *, exact: bool, 
     return None if same and expected == came else f"{path}: {came!r}, not {expected!r}"
 
 
-def _objects(expected: dict[str, Any], came: dict[str, Any], names: dict[str, Any], exact: bool, path: str) -> str | None:
+def _objects(
+    expected: dict[str, Any], came: dict[str, Any], names: dict[str, Any], exact: bool, path: str
+) -> str | None:
     if missing := sorted(set(expected) - set(came)):
         return f"{path}: has no {missing[0]}: {came!r}"
     if exact and (more := sorted(set(came) - set(expected))):

@@ -3,13 +3,13 @@
 A scenario is ``{says, steps}``. A step is one of:
 
 ====================================  ==================================================================================
-``{agent, payload, in?, as?}``        The agent sends a message of this type; ``in`` names a conversation, ``as`` binds its
-                                      ``message_id``. A call without ``inventory_revision`` gets the current one.
+``{agent, payload, in?, as?}``        The agent sends a message of this type; ``in`` names a conversation, ``as`` the
+                                      frame and its ``message_id``. A call without a revision gets the current one.
 ``{again}``                           The agent sends the frame that was bound to this name once more, byte for byte.
 ``{hears, payload}``                  The next frame that reaches the agent is this one, and has nothing else in it.
 ``{person | operator, args, answer}`` A Host's action and the whole answer to it.
 ``{sees, is, id? | in?}``             The Runtime comes to this view within a bound: ``questions`` and ``focus`` of a
-                                      conversation, a ``call``, an ``interaction``, an ``instance``. Objects may have more.
+                                      conversation, a ``call``, ``interaction`` or ``instance``. Objects may have more.
 ``{passes}``                          So many seconds go by.
 ``{kill}``                            SIGKILL: ``worker`` (of the conversation ``in``) or ``runtime``.
 ``{audited, of, detail?}``            The audit has a row of this kind in the story of that object.

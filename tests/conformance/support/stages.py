@@ -37,6 +37,7 @@ Body = dict[str, Any]
 BUNDLE = Path(__file__).resolve().parents[1] / "bundle"
 BACK_AGAIN_S = 5.0  # longer than the first waits before a worker is started again
 QUIET_TURNS = 30
+TIMERS_MAX = 10_000
 
 
 class StubStage:
@@ -248,18 +249,19 @@ class MemoryStage:
     async def passes(self, seconds: float) -> None:
         await self.settle()
         left = round(seconds * 1000)
-        while True:
-            waits = [left]
-            waits += [max(0, due - now) for due, now in zip(self._due, (self.wall_ms, self.steady_ms), strict=True) if due]
-            self.wall_ms += min(waits)
-            self.steady_ms += min(waits)
-            left -= min(waits)
-            due_now = min(waits) == 0 and left > 0 or len(waits) > 1
-            if due_now:
+        for _ in range(TIMERS_MAX):
+            nows = (self.wall_ms, self.steady_ms)
+            waits = [max(0, due - now) for due, now in zip(self._due, nows, strict=True) if due is not None]
+            wait = min([left, *waits])
+            self.wall_ms += wait
+            self.steady_ms += wait
+            left -= wait
+            if wait in waits:
                 self.feed(ev.Wake)
                 await self.settle()
             if left == 0:
                 return
+        raise AssertionError("the timers do not come to rest")
 
     async def kill_worker(self, conversation_id: str) -> None:
         rows = (await self.query("status", {}))["instances"]

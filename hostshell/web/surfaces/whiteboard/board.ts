@@ -93,8 +93,9 @@ export class Board {
 
   /** What was previewed is done: `raw` is how it ends. */
   finish(id: string, raw: JsonObject): void {
-    this.sync.want(new Map([[id, { kind: "put", element: raw }]]));
-    this.history.add([{ id, before: undefined, after: raw }]);
+    this.step([{ id, before: undefined, after: raw }], new Map([[id, { kind: "put", element: raw }]]));
+    // What is drawn may be what the preview was, but now there is a step that can be undone.
+    for (const listener of this.listeners) listener([]);
   }
 
   undo(): void {

@@ -34,6 +34,8 @@ export class Pointers {
     canvas.addEventListener("pointerup", (event) => this.up(event, false));
     canvas.addEventListener("pointercancel", (event) => this.up(event, true));
     canvas.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
+    canvas.addEventListener("keydown", () => delete canvas.dataset.pressed);
+    canvas.addEventListener("blur", () => delete canvas.dataset.pressed);
     canvas.addEventListener("contextmenu", (event) => event.preventDefault());
   }
 
@@ -45,6 +47,7 @@ export class Pointers {
   }
 
   private down(event: PointerEvent): void {
+    this.canvas.dataset.pressed = ""; // a ring around the whole board is for those who come by keyboard
     this.canvas.focus({ preventScroll: true });
     event.preventDefault();
     this.canvas.setPointerCapture(event.pointerId);
