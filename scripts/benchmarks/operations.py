@@ -243,7 +243,8 @@ async def _load(agent: runtime.Agent, done: asyncio.Event) -> int:
         calls.add(asyncio.create_task(agent.call("bench-echo.echo", {"text": "x"}, "load")))
         await asyncio.sleep(max(0, begin + len(calls) / CALLS_PER_S - time.perf_counter()))
     results = await asyncio.gather(*calls)
-    assert all(result["status"] == "completed" for result in results)
+    failed = [result for result in results if result["status"] != "completed"]
+    assert not failed, failed[0]
     return len(results)
 
 

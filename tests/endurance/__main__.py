@@ -22,7 +22,7 @@ SAMPLE_S_MIN, SAMPLE_S_MAX = 2.0, 15.0
 def main() -> int:
     parser = argparse.ArgumentParser("endurance", description=__doc__)
     parser.add_argument("--minutes", type=float, default=60.0, help="length of the run (default 60)")
-    parser.add_argument("--rate", type=float, default=40.0, help="calls per second (default 40)")
+    parser.add_argument("--rate", type=float, default=20.0, help="calls per second (default 20)")
     parser.add_argument("--into", type=Path, default=Path("endurance"), help="folder for samples.csv and plot.png")
     parser.add_argument("--calls", type=int, default=0, help="instead: so many calls through the core, in memory")
     options = parser.parse_args()

@@ -21,7 +21,7 @@ BUNDLES = ("prowler", "caller", "breaker", "snoop", "hungry", "brood", "wire", "
 
 @pytest.fixture(scope="session")
 def runtime_at() -> Iterator[Callable[[str], Runtime]]:
-    """Starts a Runtime at a level when the first test asks for it; each ends cleanly after the last, and leaves nothing."""
+    """Starts a Runtime at a level when the first test asks for it; each ends cleanly, and leaves nothing."""
     made: dict[str, Runtime] = {}
     with contextlib.ExitStack() as open_:
 
@@ -34,9 +34,7 @@ def runtime_at() -> Iterator[Callable[[str], Runtime]]:
 
 
 @pytest.fixture(params=("S3", "S2"))
-async def on_confined(
-    request: pytest.FixtureRequest, runtime_at: Callable[[str], Runtime]
-) -> AsyncIterator[Stage]:
+async def on_confined(request: pytest.FixtureRequest, runtime_at: Callable[[str], Runtime]) -> AsyncIterator[Stage]:
     """At each level that confines."""
     async with agent_on(runtime_at(request.param), _name(request)) as stage:
         yield stage

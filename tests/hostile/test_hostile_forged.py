@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
 from core.harness import CONFIRM, Core, Worker
 from hostile.support.stage import Stage
 from lineup_protocol.errors import CODES
@@ -20,6 +21,7 @@ from lineup_supervisor.core import events as ev
 from lineup_supervisor.core.schema import ARTIFACTS, AUDIT
 from lineup_supervisor.core.step import step
 from lineup_supervisor.edges.store_rows import decode_row
+from processes.support.waiting import until_async
 from simulation import bundles
 
 FROM_WORKERS = [message for message in WORKER_LINK if message.source == "worker"]
@@ -141,7 +143,7 @@ def codes_of(row: Any) -> str:
 def test_every_reference_to_anothers_object_is_refused(message: Message) -> None:
     scene = Scene()
     for name in message.references:
-        body = sample(message) | {other: "x-unknown" for other in message.references} | {name: scene.ids[name]}
+        body = sample(message) | dict.fromkeys(message.references, "x-unknown") | {name: scene.ids[name]}
         if message.type == "ui.request":
             body["request"] = {"kind": "confirm", **CONFIRM}
         before, known = scene.everything(), len(scene.refusals())
@@ -201,13 +203,13 @@ async def test_forged_messages_over_a_real_link(on_sandboxed: Stage) -> None:
     stage, victim = on_sandboxed, "forged-victim"
     kept = await stage.completed("bystander.keep", {"text": "mine"}, victim)
     held = await stage.begin("bystander.hold", {"text": "held"}, victim)
-    await asyncio.wait_for(_running(stage, held), 20)
+    await _running(stage, held)
     before = await _victims_view(stage, victim)
     foreign = {"call_id": held, "parent_call_id": held, "surface_id": kept["surface_id"], "interaction_id": "i-x"}
     messages = []
     for message in FROM_WORKERS:
         for name in message.references:
-            body = sample(message) | {other: "x-unknown" for other in message.references} | {name: foreign[name]}
+            body = sample(message) | dict.fromkeys(message.references, "x-unknown") | {name: foreign[name]}
             if message.type == "ui.request":
                 body["request"] = {"kind": "confirm", **CONFIRM}
             messages.append({"type": message.type, "body": body})
@@ -222,8 +224,10 @@ async def test_forged_messages_over_a_real_link(on_sandboxed: Stage) -> None:
 
 
 async def _running(stage: Stage, call_id: str) -> None:
-    while (await stage.agent.record(call_id))["status"] != "running":
-        await asyncio.sleep(0.02)
+    async def is_running() -> bool:
+        return bool((await stage.agent.record(call_id))["status"] == "running")
+
+    await until_async(is_running, 20, f"{call_id} is running")
 
 
 async def _victims_view(stage: Stage, conversation: str) -> Any:

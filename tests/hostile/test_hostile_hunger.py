@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 import pytest
+
 from hostile.support.stage import Stage, assert_harmless
 from processes.support.family import members
 from processes.support.waiting import until
@@ -164,7 +165,9 @@ async def test_daemons_go_with_their_worker(on_sandboxed: Stage) -> None:
     worker = await asyncio.to_thread(stage.runtime.worker, "brood", "d")
     assert worker is not None
     before = {member.pid: member for member in members(stage.runtime.home)}
-    answer = await asyncio.to_thread(stage.runtime.action, "instance.close", "close-d", instance_id=await _instance(stage, "d"))
+    answer = await asyncio.to_thread(
+        stage.runtime.action, "instance.close", "close-d", instance_id=await _instance(stage, "d")
+    )
     assert answer["accepted"], answer
     await until(lambda: not before[worker].is_alive(), 10, "the worker has ended")
     left = {member.pid for member in members(stage.runtime.home)}

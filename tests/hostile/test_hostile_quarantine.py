@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from hostile.support.stage import Stage, agent_on, started, variant
 from processes.support.runtime import Runtime
+from processes.support.waiting import until_async
 
 CONFIG = """
 [restarts]
@@ -106,5 +108,7 @@ async def test_an_upgrade_leaves_what_runs_where_it_is(strict: Runtime, tmp_path
 
 
 async def _running(stage: Stage, call_id: str) -> None:
-    while (await stage.agent.record(call_id))["status"] != "running":
-        await asyncio.sleep(0.02)
+    async def is_running() -> bool:
+        return bool((await stage.agent.record(call_id))["status"] == "running")
+
+    await until_async(is_running, 20, f"{call_id} is running")

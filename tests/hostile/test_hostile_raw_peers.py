@@ -1,4 +1,4 @@
-"""Plain sockets in a real sandbox against its own gate, before any link is up: what a worker could do while it starts."""
+"""Plain sockets in a real sandbox against its own gate, before any link is up, as a worker could while it starts."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+
 from lineup_supervisor.edges.gate import GateLimits
 from lineup_supervisor.edges.logs import LogDirectory
 from lineup_supervisor.edges.spawner import Spawner
@@ -50,7 +51,10 @@ PEERS = {
     ),
     "another socket type": ("peer = connect(); peer.sendall(GREETING + ready(b'ROUTER')); wait()", "socket_type"),
     "a message before READY": ("peer = connect(); peer.sendall(GREETING + b'\\0\\x01x'); wait()", "handshake"),
-    "a huge READY": ("peer = connect(); peer.sendall(GREETING + b'\\x06' + struct.pack('>Q', 1 << 40)); wait()", "message_too_large"),
+    "a huge READY": (
+        "peer = connect(); peer.sendall(GREETING + b'\\x06' + struct.pack('>Q', 1 << 40)); wait()",
+        "message_too_large",
+    ),
     "200 silent connects": (
         "kept = []\n"
         "for _ in range(200):\n"
@@ -126,7 +130,9 @@ async def test_each_is_cut_by_name_and_costs_one_descriptor(peers: Peers) -> Non
         return len(peers.ends) == len(names)
 
     await until(are_over, 30, "every peer was cut")
-    assert {name: end for name, end in peers.ends.items() if not (end[0] == "gate" and end[1].startswith(PEERS[name][1]))} == {}
+    assert {
+        name: end for name, end in peers.ends.items() if not (end[0] == "gate" and end[1].startswith(PEERS[name][1]))
+    } == {}
     # Per worker: listener or connection, two pipes of output, two of the lifeline, one of bubblewrap, three pidfds.
     assert most - before <= 12 * len(names)
     await until(lambda: me.num_fds() <= before + 2, 5, "every descriptor is back")
@@ -151,7 +157,9 @@ async def test_a_stranger_on_a_workers_socket_is_not_let_in(peers: Peers) -> Non
     """Another process of the same person that finds the socket first: it is turned away, and the worker gets in."""
     import socket
 
-    worker = peers.start("late", "time.sleep(0.3)\npeer = connect(); peer.sendall(GREETING + ready(b'DEALER') + b'\\0\\x02me'); wait()")
+    worker = peers.start(
+        "late", "time.sleep(0.3)\npeer = connect(); peer.sendall(GREETING + ready(b'DEALER') + b'\\0\\x02me'); wait()"
+    )
     paths = [path for path in (peers.home / "run").rglob("s") if path.is_socket()]
     assert len(paths) == 1
     with socket.socket(socket.AF_UNIX) as stranger:

@@ -53,7 +53,9 @@ async def test_files_that_are_not_its_own(on_confined: Stage) -> None:
         "root": Path("/"),
         "etc": Path("/etc"),
     }
-    before = {name: path.read_bytes() for name, path in files.items() if path.is_file() and name not in ("log", "store")}
+    before = {
+        name: path.read_bytes() for name, path in files.items() if path.is_file() and name not in ("log", "store")
+    }
     wanted = {"files": {k: str(v) for k, v in files.items()}, "folders": {k: str(v) for k, v in folders.items()}}
     found = await stage.completed("prowler.files", wanted)
     if level_of(stage) == "S3":  # its own view has a root, and in it what it needs itself; not this machine's

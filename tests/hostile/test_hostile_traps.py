@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from hostile.support.stage import RSS_GROWTH_BYTES_MAX, Meter, Stage, variant
 
 
@@ -116,5 +117,7 @@ async def test_a_trap_is_refused_at_once_and_leaves_nothing(
     assert took < 5.0
     assert meter.growth < RSS_GROWTH_BYTES_MAX
     assert set((home / "apps").iterdir()) == before
-    refused = [row for row in await on_sandboxed.audited("action.refused") if row["detail"].get("code") == answer["code"]]
+    refused = [
+        row for row in await on_sandboxed.audited("action.refused") if row["detail"].get("code") == answer["code"]
+    ]
     assert refused, "a refusal stands in the audit"

@@ -29,7 +29,7 @@ from lineup_supervisor.core import effects as fx
 from lineup_supervisor.core import events as ev
 from lineup_supervisor.core.audit import audit
 from lineup_supervisor.core.ctx import META_KEY, Ctx
-from lineup_supervisor.core.schema import CALLS, META, WANTED, WORKERS
+from lineup_supervisor.core.schema import CALLS, META, WORKERS
 from lineup_supervisor.core.txn import Key, Txn
 
 # Timers settled in one event; the edge wakes again at once if more are due, so that no transaction grows without a
@@ -81,9 +81,7 @@ def _boot(ctx: Ctx, event: ev.Boot) -> None:
     inventory.refresh(ctx)
     for key, worker in list(ctx.txn.scan(WORKERS)):
         embodiment.exited(ctx, str(key[0]), worker.incarnation, "runtime_restart", "the Runtime was restarted")
-    ctx.set_meta(workers_starting=0, workers_live=0)
-    for key, _ in list(ctx.txn.scan(WANTED)):
-        ctx.touch(str(key[0]))
+    ctx.set_meta(workers_starting=0, workers_live=0)  # what else is wanted is in the queue, however many there are
     retention.tidy(ctx)
     _wake(ctx, event)
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgpack
+
 from lineup_protocol.messages import AGENT_LINK, HOST_LINK, WORKER_LINK, Message
 from lineup_supervisor.core import actions, queries
 
@@ -68,7 +69,7 @@ _BOMBS = (
     b"\xa2\xff\xfe",
     b"\xc1",
 )
-_NAMES = sorted({*getattr(actions, "_ACTIONS"), *getattr(queries, "_QUERIES", ())})
+_NAMES = sorted({*actions._ACTIONS, *getattr(queries, "_QUERIES", ())})
 
 
 class Maker:
@@ -78,7 +79,9 @@ class Maker:
         self.link = link
         self._words = [*words, *_NAMES]
         self._rng = rng
-        self._fields = sorted({name for m in _TABLES[link] for name in m.fields} | {"args", "path", "text", "id", "result"})
+        self._fields = sorted(
+            {name for m in _TABLES[link] for name in m.fields} | {"args", "path", "text", "id", "result"}
+        )
 
     def fresh(self) -> bytes:
         """A message of the table, mostly right."""
@@ -129,8 +132,30 @@ class Maker:
     def _arguments(self) -> tuple[str, ...]:
         return (
             *("call_id", "interaction_id", "instance_id", "conversation_id", "surface_id", "app_scope", "session_id"),
-            *("text", "result", "limit", "after", "before", "name", "payload", "patch", "base_revision", "input", "tool_id"),
-            *("agent_id", "artifact_id", "notification_id", "capability", "reason", "draft", "action_id", "query", "kind"),
+            *(
+                "text",
+                "result",
+                "limit",
+                "after",
+                "before",
+                "name",
+                "payload",
+                "patch",
+                "base_revision",
+                "input",
+                "tool_id",
+            ),
+            *(
+                "agent_id",
+                "artifact_id",
+                "notification_id",
+                "capability",
+                "reason",
+                "draft",
+                "action_id",
+                "query",
+                "kind",
+            ),
         )
 
     def _value(self, kind: Any) -> Any:

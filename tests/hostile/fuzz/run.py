@@ -46,8 +46,8 @@ class Report:
 
     def __str__(self) -> str:
         return (
-            f"seed {self.seed}: {self.executed} inputs, {self.stepped} of them reached the core, {self.lines} lines seen, "
-            f"{len(self.findings)} findings"
+            f"seed {self.seed}: {self.executed} inputs, {self.stepped} of them reached the core, "
+            f"{self.lines} lines seen, {len(self.findings)} findings"
         )
 
 

@@ -56,10 +56,23 @@ class Scene:
         tables = (INSTANCES, SURFACES, ARTIFACTS, SESSIONS)
         ids = [str(part) for table in tables for key, _ in self.core.scan(table) for part in key]
         ids += [row["interaction_id"] for row in self.core.questions()]
-        return [*ids, "k-lab", "k-timer", "k-lab2", "k-confirm", "c1", "c2", "c3", "a1", self.core.revision, "lab", "lab2"]
+        return [
+            *ids,
+            "k-lab",
+            "k-timer",
+            "k-lab2",
+            "k-confirm",
+            "c1",
+            "c2",
+            "c3",
+            "a1",
+            self.core.revision,
+            "lab",
+            "lab2",
+        ]
 
     def feed(self, link: str, data: bytes) -> str:
-        """Give one input to one link. ``refused`` if it got no further than a typed error at the edge, else ``stepped``.
+        """Give one input to one link: ``refused`` by a typed error at the edge, or ``stepped`` by the core.
 
         Raises whatever the code under test raises that is no typed refusal.
         """

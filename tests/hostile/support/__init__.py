@@ -1,1 +1,1 @@
-"""A real Runtime with MiniApps that try, somebody who only wants to work meanwhile, and measures of what it costs them."""
+"""A real Runtime with MiniApps that try, somebody who only wants to work meanwhile, and what it costs them."""

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+
 from processes.support.agent import Agent
 from processes.support.runtime import Runtime, runtime
 

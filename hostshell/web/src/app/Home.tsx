@@ -5,7 +5,7 @@ import { IconMessagePlus, IconPlugConnectedX } from "@tabler/icons-react";
 import { useEffect } from "react";
 import { useWords } from "../i18n";
 import { useWorkspace } from "../state/react";
-import { conversationsByUse } from "../state/select";
+import { agentsToTalkTo, conversationsByUse } from "../state/select";
 import { Empty } from "../ui/Empty";
 import { PageHead } from "./PageHead";
 import { goTo, useRoute } from "./route";
@@ -16,7 +16,7 @@ export function Home({ openSidebar }: { openSidebar: (() => void) | null }) {
   const route = useRoute();
   const latest = useWorkspace((state) => conversationsByUse(state)[0]?.conversation_id ?? null);
   const online = useWorkspace((state) => state.revision > 0 || state.everOnline);
-  const agents = useWorkspace((state) => Object.keys(state.agents).some((id) => id !== "operator"));
+  const agents = useWorkspace((state) => agentsToTalkTo(state).length > 0);
   useEffect(() => {
     if (online && latest && (route.page === "home" || route.page === "conversation")) {
       goTo({ page: "conversation", id: latest });

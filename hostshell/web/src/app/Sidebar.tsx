@@ -6,7 +6,13 @@ import { useState } from "react";
 import { appName, errorText, useTimes, useWords } from "../i18n";
 import type { Conversation } from "../runtime/rows";
 import { useClient, useWorkspace } from "../state/react";
-import { conversationsByUse, frontInstance, isConsent, openInteractions } from "../state/select";
+import {
+  agentsToTalkTo,
+  conversationsByUse,
+  frontInstance,
+  isConsent,
+  openInteractions,
+} from "../state/select";
 import { useRead } from "../state/settings";
 import { Dot } from "../ui/Status";
 import { toast } from "../ui/toasts";
@@ -152,13 +158,7 @@ export function NewConversation({ big = false }: { big?: boolean }) {
   const client = useClient();
   const words = useWords();
   const [busy, setBusy] = useState(false);
-  const agents = useWorkspace((state) =>
-    Object.values(state.agents)
-      .filter((row) => row.agent_id !== "operator")
-      .sort(
-        (a, b) => Number(b.connected) - Number(a.connected) || b.last_hello_at.localeCompare(a.last_hello_at),
-      ),
-  );
+  const agents = useWorkspace(agentsToTalkTo);
 
   const open = async (agentId?: string) => {
     setBusy(true);

@@ -1,12 +1,32 @@
 // Questions about the state that several parts of the page ask. Pure.
 
-import type { App, Call, Conversation, Instance, Interaction, Operation, Surface } from "../runtime/rows";
+import type {
+  Agent,
+  App,
+  Call,
+  Conversation,
+  Instance,
+  Interaction,
+  Operation,
+  Surface,
+} from "../runtime/rows";
 import type { Workspace } from "./model";
 
 const OPEN_QUESTION = new Set(["pending", "presented"]);
 
 export function conversationsByUse(state: Workspace): Conversation[] {
   return Object.values(state.conversations).sort((a, b) => b.updated_at.localeCompare(a.updated_at));
+}
+
+const OPERATOR = "cli"; // the command line calls tools too, but nobody can talk to it
+
+/** Agents that a person can talk to: the connected ones first, then those seen last. */
+export function agentsToTalkTo(state: Workspace): Agent[] {
+  return Object.values(state.agents)
+    .filter((row) => row.agent_id !== OPERATOR)
+    .sort(
+      (a, b) => Number(b.connected) - Number(a.connected) || b.last_hello_at.localeCompare(a.last_hello_at),
+    );
 }
 
 export function liveInstances(state: Workspace, conversationId: string): Instance[] {

@@ -82,7 +82,15 @@ async def processes(call: ToolCall, sdk: SDK) -> dict[str, Any]:
     found["keyctl"] = attempt(lambda: kernel("keyctl", 0, -3, 0))
     found["add_key"] = attempt(lambda: kernel("add_key", 0, 0, 0, 0, -3))
     found["io_uring"] = attempt(lambda: kernel("io_uring_setup", 8, 0))
-    for name in ("bpf", "perf_event_open", "userfaultfd", "mount", "init_module", "open_by_handle_at", "process_madvise"):
+    for name in (
+        "bpf",
+        "perf_event_open",
+        "userfaultfd",
+        "mount",
+        "init_module",
+        "open_by_handle_at",
+        "process_madvise",
+    ):
         found[name] = attempt(lambda name=name: kernel(name, 0, 0, 0, 0, 0))
     found["memfd_secret"] = attempt(lambda: kernel("memfd_secret", 0))
     found["new user namespace"] = attempt(lambda: checked(LIBC.unshare(0x10000000)))

@@ -35,10 +35,14 @@ async def bomb(call: ToolCall, sdk: SDK) -> dict[str, Any]:
 async def daemons(call: ToolCall, sdk: SDK) -> dict[str, Any]:
     """Each in a session of its own, with its parent gone."""
     for _ in range(call.input["count"]):
-        if (child := os.fork()) == 0:
-            os.setsid()
-            if os.fork() != 0:
-                os._exit(0)
-            sleep_for_ever()
-        os.waitpid(child, 0)
+        leave_one()
     return {"left": call.input["count"]}
+
+
+def leave_one() -> None:
+    if (child := os.fork()) == 0:
+        os.setsid()
+        if os.fork() != 0:
+            os._exit(0)
+        sleep_for_ever()
+    os.waitpid(child, 0)

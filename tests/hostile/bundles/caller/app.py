@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import zmq
+
 from lineup_sdk import SDK, MiniApp, ToolCall
 
 app = MiniApp()
@@ -31,7 +32,9 @@ def connect(family: int, kind: int, address: Any) -> str:
 async def network(call: ToolCall, sdk: SDK) -> dict[str, Any]:
     found: dict[str, str] = {}
     for name, port in call.input["ports"].items():
-        found[f"tcp4 {name}"] = attempt(lambda port=port: connect(socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", port)))
+        found[f"tcp4 {name}"] = attempt(
+            lambda port=port: connect(socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", port))
+        )
         found[f"tcp6 {name}"] = attempt(lambda port=port: connect(socket.AF_INET6, socket.SOCK_STREAM, ("::1", port)))
     found["udp4"] = attempt(lambda: connect(socket.AF_INET, socket.SOCK_DGRAM, ("127.0.0.1", 53)))
     found["udp6"] = attempt(lambda: connect(socket.AF_INET6, socket.SOCK_DGRAM, ("::1", 53)))

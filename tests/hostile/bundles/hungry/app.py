@@ -67,11 +67,7 @@ def burn(until: float) -> None:
 @app.tool("hungry.processor")
 async def processor(call: ToolCall, sdk: SDK) -> dict[str, Any]:
     began, until = time.monotonic(), time.process_time() + call.input["seconds"]
-    burning = [threading.Thread(target=burn, args=(until,)) for _ in range(4)]
-    for thread in burning:
-        thread.start()
-    while any(thread.is_alive() for thread in burning):
-        await asyncio.sleep(0.05)
+    await asyncio.gather(*(asyncio.to_thread(burn, until) for _ in range(4)))
     return {"took_s": time.monotonic() - began}
 
 

@@ -37,7 +37,9 @@ async def files(call: ToolCall, sdk: SDK) -> dict[str, Any]:
         found[f"{name}: truncate"] = attempt(lambda at=at: os.truncate(at, 0))
         found[f"{name}: chmod"] = attempt(lambda at=at: at.chmod(0o777))
         found[f"{name}: hard link"] = attempt(lambda at=at: os.link(at, TMP / "hard"))
-        found[f"{name}: symbolic link"] = attempt(lambda path=path, name=name: through_a_link(path, f"l-{len(name)}-{name[:3]}"))
+        found[f"{name}: symbolic link"] = attempt(
+            lambda path=path, name=name: through_a_link(path, f"l-{len(name)}-{name[:3]}")
+        )
     for name, path in call.input["folders"].items():
         found[f"{name}: list"] = attempt(lambda path=path: os.listdir(path))
         found[f"{name}: create"] = attempt(lambda path=path: (Path(path) / "planted").write_text("x"))

@@ -12,6 +12,10 @@ from lineup_sdk import SDK, MiniApp, ToolCall
 app = MiniApp()
 
 
+def of_the_kernel(name: str) -> str:
+    return Path(f"/proc/self/{name}").read_bytes().decode(errors="replace")
+
+
 @app.tool("snoop.inherited")
 async def inherited(call: ToolCall, sdk: SDK) -> dict[str, Any]:
     descriptors = {}
@@ -23,8 +27,8 @@ async def inherited(call: ToolCall, sdk: SDK) -> dict[str, Any]:
     return {
         "descriptors": descriptors,
         "environment": dict(os.environ),
-        "first_environment": Path("/proc/self/environ").read_bytes().decode(errors="replace"),
-        "arguments": Path("/proc/self/cmdline").read_bytes().decode(errors="replace"),
+        "first_environment": of_the_kernel("environ"),
+        "arguments": of_the_kernel("cmdline"),
         "python_arguments": sys.argv,
         "user": os.getuid(),
         "parent": os.getppid(),

@@ -14,6 +14,7 @@ import time
 from typing import Any
 
 import msgpack
+
 from lineup_sdk import SDK, MiniApp, ToolCall
 
 app = MiniApp()
@@ -105,8 +106,6 @@ def command(name: bytes, data: bytes) -> bytes:
 def endless(block: bytes) -> Any:
     while True:
         yield block
-
-
 
 
 def progress(call_id: str) -> bytes:
