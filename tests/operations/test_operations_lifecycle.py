@@ -262,3 +262,26 @@ def test_a_removed_or_upgraded_bundle_leaves_a_session_alone(core: Focus) -> Non
     assert core.action("apps.remove", actor="operator", app_scope="pomodoro").code == "conflict"
     core.restart()
     assert core.row(OPERATIONS, operation.operation_id) == operation
+
+
+@pytest.mark.conformance("04-4.5.11")
+def test_the_audit_tells_the_whole_story_refusals_and_recovery_included(core: Focus) -> None:
+    operation = core.begin(60, activity="essay")
+    core.call("pomodoro.start", {"duration_seconds": 60}, call_id="k2")
+    core.call("pomodoro.start", {"duration_seconds": 0}, call_id="k3")
+    core.call("pomodoro.interrupt", {"operation_id": "op"}, call_id="k4")
+    core.call_accepted("confirm", {"title": "T", "prompt": "P"}, call_id="k5")
+    core.start("pomodoro").exit("killed")
+    core.restart(seconds_down=60)
+    kinds = [row["kind"] for row in core.query("story", id=operation.operation_id)["entries"]]
+    assert kinds[:1] == ["call.received"]
+    in_order = ["operation.started", "call.held", "operation.completed", "call.completed", "instance.closed"]
+    assert [kind for kind in kinds if kind in in_order] == in_order
+    refused = {row.subjects[0]: row.detail["code"] for row in core.audited("call.rejected")}
+    assert refused == {"k2": "active_focusing_operation", "k3": "tool_input_invalid", "k4": "tool_input_invalid"}
+    (completed,) = core.audited("operation.completed")
+    assert "late_ms" not in completed.detail, "it was due at this very moment"
+    assert {row.kind for row in core.audited("worker.exited")} == {"worker.exited"}
+    assert len(core.audited("runtime.started")) == 2
+    assert [row.subjects[0] for row in core.audited("session.ended")] == [core.session().session_id]
+    assert core.audited("interaction.asked")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -279,6 +280,54 @@ def test_a_sweep_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(counts) > 2_300 / retention.SWEEP_ROWS_MAX
     assert max(counts) <= 5 * retention.SWEEP_ROWS_MAX
     check(traffic)
+
+
+def test_under_a_flood_that_leaves_the_timer_no_time_the_bounds_hold_all_the_same() -> None:
+    traffic = begin(SMALL)
+    for part in range(20):
+        traffic.calls(part * 200, 200, ms=0)
+        assert len(rows(traffic, CALLS)) <= 200 + 2 * retention.SWEEP_ROWS_MAX
+    assert not traffic._is_due()
+    check(traffic)
+
+
+def test_what_is_held_is_not_looked_at_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hundreds of cancelled questions that their owner has not heard of, because its worker does not start."""
+    traffic = begin(msgspec.structs.replace(SMALL, interactions_kept_max=1))
+    deaf, traffic._react = traffic._react, hear_only(traffic)  # type: ignore[method-assign]
+    for n in range(400):
+        traffic.run(traffic.call(f"q{n}", "confirm", {"title": "Sure?", "prompt": "Shall we?"}))
+        waiting = traffic.query("interactions").detail["interactions"]
+        for row in waiting:
+            assert traffic.action("interaction.cancel", interaction_id=row["interaction_id"]).accepted
+    assert len(rows(traffic, INTERACTIONS)) == 400
+    looked: list[object] = []
+    monkeypatch.setattr(retention, "HELD_LOOK_MAX", 64)
+    monkeypatch.setitem(retention._RULES, "interaction", spied(retention._RULES["interaction"], looked))
+    for _ in range(50):
+        traffic.run(traffic.frame("ping", {}))
+    assert len(looked) <= retention.SWEEP_ROWS_MAX
+    check(traffic)
+    traffic._react = deaf  # type: ignore[method-assign]
+    traffic.boot()
+    for _ in range(30):
+        traffic.pass_time(retention.SWEEP_EVERY_MS)
+    assert len(rows(traffic, INTERACTIONS)) == 1
+    check(traffic)
+
+
+def hear_only(traffic: Traffic) -> Any:
+    """Nobody but the agent and the asker of queries hears anything: no worker starts."""
+    react = traffic._react
+    return lambda effect: react(effect) if type(effect).__name__ in ("SendAgent", "ReplyHost") else []
+
+
+def spied(rule: Any, looked: list[object]) -> Any:
+    def is_held(ctx: Any, ref: Any) -> bool:
+        looked.append(ref)
+        return bool(rule.is_held(ctx, ref))
+
+    return dataclasses.replace(rule, is_held=is_held)
 
 
 def test_an_operation_outlives_its_call_and_goes_with_its_session() -> None:

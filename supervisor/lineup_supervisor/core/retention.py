@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
+from typing import NamedTuple
 
 from lineup_supervisor.core import effects as fx
 from lineup_supervisor.core import inventory, timers
@@ -66,6 +67,7 @@ SWEEP_PAUSE_MS = 10_000  # from the moment that there is too much: many then go 
 SWEEP_EVERY_MS = 3_600_000  # ages are kept to the hour
 ARCHIVE_ROWS = 10_000  # of the audit in one file, some 5 MB
 ARCHIVE_RETRY_MS = 60_000  # a lost effect, or a disk that refused it
+DROP_ROWS_MAX = 32  # archived rows that each event takes along while there are far too many
 HELD_LOOK_MAX = 64  # undelivered items that are looked through; an instance with more keeps its questions
 
 _MARK = Mark()
@@ -98,10 +100,19 @@ def retire(ctx: Ctx, kind: str, *ref: str) -> None:
         _arm(ctx, ctx.now.steady_ms + max(kept_ms, SWEEP_EVERY_MS))
 
 
-def watch_audit(ctx: Ctx) -> None:
-    """At the end of every event: have the audit archived when there is a file's worth too much of it."""
+def keep_bounds(ctx: Ctx) -> None:
+    """At the end of every event: have the audit archived when there is a file's worth too much of it. And where more
+    has come to its end than the sweeps of a busy Runtime take away, what brings more takes a part of it along.
+    """
+    now_ms, meta = ctx.now.steady_ms, ctx.meta
     if _audit_is_long(ctx):
-        _arm(ctx, max(ctx.now.steady_ms + SWEEP_PAUSE_MS, ctx.meta.audit_asked_ms + ARCHIVE_RETRY_MS))
+        _arm(ctx, max(now_ms + SWEEP_PAUSE_MS, _may_ask_from(ctx)))
+    elif meta.audit_seq - meta.audit_anchor_seq >= ctx.policy.audit_rows_max + 2 * ARCHIVE_ROWS:
+        _drop_archived(ctx, DROP_ROWS_MAX)
+    if now_ms >= meta.sweep_rests_ms and any(
+        getattr(meta, rule.counter) >= rule.bounds(ctx.policy)[1] + SWEEP_ROWS_MAX for rule in _RULES.values()
+    ):
+        sweep(ctx)
 
 
 def tidy(ctx: Ctx) -> None:
@@ -114,21 +125,26 @@ def tidy(ctx: Ctx) -> None:
 
 
 def sweep(ctx: Ctx) -> None:
-    """The timer: remove what has had its time, a bounded number of rows."""
+    """Remove what has had its time, a bounded number of rows."""
+    ctx.cause, ctx.actor = ctx.event.event_id, "runtime"
+    timers.clear_timer(ctx, "sweep")
     ctx.set_meta(sweep_due_ms=0)
-    room = SWEEP_ROWS_MAX
+    room, progress = SWEEP_ROWS_MAX, False
     gone: dict[str, int] = {}
     for kind, rule in _RULES.items():
-        looked, removed = _sweep_kind(ctx, kind, rule, room)
-        room -= looked
-        if removed:
-            gone[f"{kind}s"] = removed
+        swept = _sweep_kind(ctx, kind, rule, room)
+        room -= swept.looked + swept.rows
+        progress |= swept.rows + swept.removed > 0
+        if swept.removed:
+            gone[f"{kind}s"] = swept.removed
+    if room <= 0 and not progress:  # all of it is held: nothing would come of looking again at once
+        ctx.set_meta(sweep_rests_ms=ctx.now.steady_ms + SWEEP_EVERY_MS)
     room -= _drop_archived(ctx, room)
     if gone:
         audit(ctx, "retention.swept", gone=gone)
-    if _audit_is_long(ctx) and ctx.now.steady_ms >= ctx.meta.audit_asked_ms + ARCHIVE_RETRY_MS:
+    if _audit_is_long(ctx) and ctx.now.steady_ms >= _may_ask_from(ctx):
         _ask_for_archive(ctx)
-    may_go_on = room <= 0 and (gone or ctx.meta.audit_archived_seq > ctx.meta.audit_anchor_seq)
+    may_go_on = room <= 0 and (progress or ctx.meta.audit_archived_seq > ctx.meta.audit_anchor_seq)
     _arm_next(ctx, ctx.now.steady_ms + (SWEEP_AGAIN_MS if may_go_on else SWEEP_EVERY_MS))
 
 
@@ -152,19 +168,26 @@ def archived(ctx: Ctx, event: AuditArchived) -> None:
 # the queue
 
 
-def _sweep_kind(ctx: Ctx, kind: str, rule: _Rule, room: int) -> tuple[int, int]:
-    """How many rows were looked at or removed, and how many objects have gone."""
+class _Swept(NamedTuple):
+    """What one kind has taken of the room: objects looked at, those of them removed, and rows beside them."""
+
+    looked: int
+    removed: int
+    rows: int
+
+
+def _sweep_kind(ctx: Ctx, kind: str, rule: _Rule, room: int) -> _Swept:
     kept_ms, kept_max = rule.bounds(ctx.policy)
     too_many = getattr(ctx.meta, rule.counter) - kept_max
     young_ms = ctx.now.steady_ms - kept_ms if kept_ms else -1
     due: list[Key] = []
-    for key, _ in islice(ctx.txn.scan(RETIRED, (kind,)), room):
+    for key, _ in islice(ctx.txn.scan(RETIRED, (kind,)), max(0, room)):
         if len(due) >= too_many and int(key[1]) > young_ms:
             break
         due.append(key)
-    looked = removed = 0
+    looked = removed = rows = 0
     for key in due:
-        if looked >= room:
+        if looked + rows >= room:
             break
         ref = key[2:]
         looked += 1
@@ -172,14 +195,14 @@ def _sweep_kind(ctx: Ctx, kind: str, rule: _Rule, room: int) -> tuple[int, int]:
             ctx.delete(RETIRED, key)
             ctx.put(RETIRED, (kind, ctx.now.steady_ms, *ref), _MARK)  # looked at again after as long a time
             continue
-        rows, is_done = rule.remove(ctx, ref, room - looked)
-        looked += rows
+        more, is_done = rule.remove(ctx, ref, room - looked - rows)
+        rows += more
         if not is_done:
             break
         ctx.delete(RETIRED, key)
         removed += 1
     ctx.set_meta(**{rule.counter: getattr(ctx.meta, rule.counter) - removed})
-    return looked, removed
+    return _Swept(looked, removed, rows)
 
 
 def _arm(ctx: Ctx, due_ms: int) -> None:
@@ -330,6 +353,12 @@ def _audit_is_long(ctx: Ctx) -> bool:
     meta = ctx.meta
     begun = meta.audit_archived_seq > meta.audit_anchor_seq  # the last file's rows are still being deleted
     return not begun and meta.audit_seq - meta.audit_anchor_seq >= ctx.policy.audit_rows_max + ARCHIVE_ROWS
+
+
+def _may_ask_from(ctx: Ctx) -> int:
+    """The edges get time to answer before they are asked again."""
+    asked_ms = ctx.meta.audit_asked_ms
+    return asked_ms + ARCHIVE_RETRY_MS if asked_ms else 0
 
 
 def _ask_for_archive(ctx: Ctx) -> None:

@@ -48,6 +48,7 @@ class Meta(Row, frozen=True, kw_only=True):
     conversations: int = 0
     operations_pending: int = 0
     sweep_due_ms: int = 0  # steady: when retention looks again; 0 if nothing will ever grow too old
+    sweep_rests_ms: int = 0  # steady: until then events do not sweep beside the timer, because all is held
     calls_over: int = 0  # rows of ``RETIRED``, by kind
     interactions_over: int = 0
     instances_over: int = 0

@@ -48,6 +48,9 @@ def step(txn: Txn, event: ev.Event, now: ev.Now) -> list[fx.Effect]:
 
 def _finish(ctx: Ctx) -> None:
     """Tell people what changed, under the next revision, and keep the Runtime's own row."""
+    asked_only = isinstance(ctx.event, ev.HostQuery | ev.HostWatch)
+    if not asked_only:
+        retention.keep_bounds(ctx)
     if ctx.changed or ctx.extra_changes:
         ctx.set_meta(projection_revision=ctx.meta.projection_revision + 1)
         changes = [views.change(table, key, row) for (table, key), row in ctx.changed.items()]
@@ -55,9 +58,8 @@ def _finish(ctx: Ctx) -> None:
             if change["kind"] == "call" and (record := change["row"]) is not None:
                 ctx.emit(fx.HostWatched(agent_id=record["agent_id"], call_id=record["call_id"], record=record))
         ctx.emit(fx.HostDelta(revision=ctx.meta.projection_revision, changes=(*changes, *ctx.extra_changes)))
-    if isinstance(ctx.event, ev.HostQuery | ev.HostWatch):
+    if asked_only:
         return  # a question leaves no trace, so that it costs no sync
-    retention.watch_audit(ctx)
     if ctx.now.steady_ms > ctx.meta.steady_ms:
         ctx.set_meta(steady_ms=ctx.now.steady_ms)
     ctx.txn.put(META, META_KEY, ctx.meta)

@@ -15,6 +15,7 @@ from browser.support.axe import settle
 SHOTS = Path(__file__).resolve().parents[3] / "test-results" / "browser"
 ANSWER_MS = 15_000
 POLL_MS = 50
+NARROW_PX = 900  # the workspace's own bound
 
 
 class Person:
@@ -29,15 +30,29 @@ class Person:
     def enter(self, link: str) -> Self:
         self.page.goto(link)
         expect(self.page.get_by_test_id("locked")).to_have_count(0)
+        self.open_sidebar()
         expect(self.new_conversation_button).to_be_enabled(timeout=ANSWER_MS)
         return self
 
     @property
+    def is_narrow(self) -> bool:
+        size = self.page.viewport_size
+        return size is not None and size["width"] <= NARROW_PX
+
+    def open_sidebar(self) -> None:
+        """On a small screen it is behind a button."""
+        sidebar = self.page.get_by_test_id("sidebar")
+        if self.is_narrow and not sidebar.is_visible():
+            self.page.get_by_role("button", name=re.compile("^(Show conversations|显示会话列表)$")).click()
+        expect(sidebar).to_be_visible(timeout=ANSWER_MS)
+
+    @property
     def new_conversation_button(self) -> Locator:
-        return self.page.get_by_test_id("new-conversation").first
+        return self.page.get_by_test_id("sidebar").get_by_test_id("new-conversation")
 
     def new_conversation(self) -> str:
         """Open one and return its id."""
+        self.open_sidebar()
         known = self.known_conversations()
         self.new_conversation_button.click()
         self.page.wait_for_url(lambda url: "#/c/" in url and url.partition("#/c/")[2] not in known)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -51,6 +52,11 @@ class LineUp(Runtime):
         """A fresh way into the workspace, which works once: what ``lineup open`` prints."""
         url: str = fresh_link(self.home, require_runtime(self.home), f"{self.origin}/")
         return url
+
+    def open_app(self, tool_id: str, conversation_id: str, **input_: Any) -> None:
+        """Call a tool as an agent of the command line does, in a conversation of its own."""
+        done = self.cli("call", tool_id, json.dumps(input_), "--conversation", conversation_id, "--no-wait")
+        assert done.returncode == 0, done.stderr
 
     def surface_state(self, surface_id: str) -> dict[str, Any]:
         """What the Runtime has of a surface: its durable state."""
