@@ -16,7 +16,7 @@ if TESTS not in sys.path:
 
 from playwright.sync_api import Browser, BrowserContext, sync_playwright  # noqa: E402 - after the path is known
 
-from browser.support.person import ANSWER_MS, SHOTS, Person  # noqa: E402
+from browser.support.person import SHOTS, Person  # noqa: E402
 from browser.support.running import LineUp, lineup_up  # noqa: E402
 from browser.support.watch import Watch  # noqa: E402
 
@@ -104,9 +104,7 @@ def person(make_person: MakePerson) -> Person:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
     report = yield
-    if call.when == "call":
-        item.failed = report.failed  # type: ignore[attr-defined, union-attr]
+    if report.failed:
+        item.failed = True  # type: ignore[attr-defined, union-attr]
     return report  # type: ignore[return-value]
 
-
-__all__ = ["ANSWER_MS"]

@@ -114,10 +114,16 @@ def test_the_runtime_dies_under_a_focus(person: Person, lineup: LineUp) -> None:
     person.say("focus for 20 minutes on reading")
     person.sees_app("pomodoro")
     expect(person.surface().locator("#activity")).to_have_text("reading")
-    before = lineup.query("snapshot")["operations"][-1]["ends_at"]
+    before = focusing(lineup)
+    assert len(before) == 1
     lineup.kill_supervisor()
     lineup.up()
     person.sees_app("pomodoro")
     expect(person.surface().locator("#activity")).to_have_text("reading")
-    assert [row["ends_at"] for row in lineup.query("snapshot")["operations"] if row["state"] == "running"] == [before]
+    assert focusing(lineup) == before
     expect(person.page.get_by_role("timer", name="Time left")).to_contain_text("19:")
+
+
+def focusing(lineup: LineUp) -> list[tuple[str, str]]:
+    rows = lineup.query("snapshot")["operations"]
+    return [(row["operation_id"], row["ends_at"]) for row in rows if row["state"] == "focusing"]

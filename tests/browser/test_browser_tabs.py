@@ -71,7 +71,7 @@ class Sleep:
 
     def __init__(self, page: Page) -> None:
         self._page = page
-        page.evaluate("addEventListener('freeze', () => { document.documentElement.dataset.slept = 'yes'; })")
+        page.evaluate("document.addEventListener('freeze', () => { document.documentElement.dataset.slept = 'yes'; })")
         self._devtools = page.context.new_cdp_session(page)
 
     def __enter__(self) -> None:
@@ -119,7 +119,7 @@ def seconds(clock: str) -> int:
 
 def is_focusing(lineup: LineUp, conversation_id: str) -> bool:
     rows = lineup.query("snapshot")["operations"]
-    return any(row["conversation_id"] == conversation_id and row["state"] == "running" for row in rows)
+    return any(row["conversation_id"] == conversation_id and row["state"] == "focusing" for row in rows)
 
 
 def wait_without_the_page(what: Any, within_s: float = 20.0) -> None:

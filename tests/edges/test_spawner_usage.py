@@ -54,7 +54,7 @@ async def test_a_busy_tree_is_slowed_down_told_once_and_never_left_stopped(monke
     monkeypatch.setattr(usage, "LOOK_S", 0.05)
     monkeypatch.setattr(usage, "CPU_BURST_S", 0.1)
     slowed: list[str] = []
-    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as process:
+    with busy() as process:
         watch = usage.Watch(process.pid, WorkerLimits(cpu_share=0.05), on_over=lambda *_: None, on_slowed=slowed.append)
         try:
             await until(lambda: bool(slowed), 20)
@@ -65,6 +65,10 @@ async def test_a_busy_tree_is_slowed_down_told_once_and_never_left_stopped(monke
             watch.close()
             process.kill()
     assert len(slowed) == 1
+
+
+def busy() -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-c", "while True: pass"])
 
 
 def state_of(pid: int) -> str:

@@ -172,8 +172,11 @@ class Traffic:
             return []
         body = message["body"]
         taken = self._said(key, "inbox.ack", {"seq": body["seq"]})
-        if body["kind"] == "interaction.result" and (found := body["body"]["interaction"]).get("result") is not None:
+        if body["kind"] == "interaction.result":
+            found = body["body"]["interaction"]
             call_id = found["owner"].get("parent_call_id")
+            if found.get("result") is None:
+                return [taken, self._said(key, "tool.cancel", {"call_id": call_id, "reason": found["status"]})]
             return [taken, self._said(key, "tool.complete", {"call_id": call_id, "result": found["result"]})]
         if body["kind"] != "tool.call" or "operation" in body["body"]:
             return [taken]

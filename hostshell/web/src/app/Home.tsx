@@ -11,6 +11,8 @@ import { PageHead } from "./PageHead";
 import { goTo, useRoute } from "./route";
 import { NewConversation } from "./Sidebar";
 
+const UNKNOWN_MS = 2_000; // the address of a conversation made just now may be known before its row has come
+
 export function Home({ openSidebar }: { openSidebar: (() => void) | null }) {
   const words = useWords();
   const route = useRoute();
@@ -18,9 +20,10 @@ export function Home({ openSidebar }: { openSidebar: (() => void) | null }) {
   const online = useWorkspace((state) => state.revision > 0 || state.everOnline);
   const agents = useWorkspace((state) => agentsToTalkTo(state).length > 0);
   useEffect(() => {
-    if (online && latest && (route.page === "home" || route.page === "conversation")) {
-      goTo({ page: "conversation", id: latest });
-    }
+    if (!online || !latest || (route.page !== "home" && route.page !== "conversation")) return;
+    const wait = route.page === "home" ? 0 : UNKNOWN_MS;
+    const timer = setTimeout(() => goTo({ page: "conversation", id: latest }), wait);
+    return () => clearTimeout(timer);
   }, [online, latest, route.page]);
   return (
     <>
