@@ -153,7 +153,8 @@ def test_a_load_is_of_no_use_to_another_tab(victim: Person, lineup: LineUp) -> N
 def test_a_page_beside_the_workspace_cannot_reach_it(victim: Person, prying: LineUp, away: Elsewhere) -> None:
     beside = victim.page.context.new_page()
     beside.goto(away.url)
-    state = prying.surface_state(victim.surface_id)
+    surface_id = victim.surface_id
+    state = prying.surface_state(surface_id)
     refused = beside.evaluate(
         """async ([home, surface]) => {
             const outcome = (promise) => promise.then(() => "open", () => "refused");
@@ -178,7 +179,7 @@ def test_a_page_beside_the_workspace_cannot_reach_it(victim: Person, prying: Lin
     assert_no_handle(beside, prying)
     assert_not_framed(beside, prying)
     beside.close()
-    assert prying.surface_state(victim.surface_id) == state
+    assert prying.surface_state(surface_id) == state
 
 
 def assert_no_handle(beside: Page, lineup: LineUp) -> None:

@@ -63,7 +63,7 @@ async def sample(
     begin = last = time.monotonic()
     while not work.done():
         await asyncio.wait({work}, timeout=every)
-        if work.done() and not samples.rows:
+        if work.done():
             return
         status = await asyncio.to_thread(operator.query, "status")
         audit = await asyncio.to_thread(operator.query, "audit.page", {"limit": 1})

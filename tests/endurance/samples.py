@@ -100,7 +100,7 @@ def draw(samples: Samples, title: str, path: Path) -> bool:
         axis.plot(minutes, samples.column(name), linewidth=1)
         axis.set_title(name, fontsize=10)
         axis.set_ylabel(units.get(name, "calls/s"))
-        axis.set_ylim(bottom=0)
+        axis.set_ylim(0, 1.1 * max(samples.column(name)) or 1)
         axis.grid(alpha=0.3)
     for axis in axes[-1]:
         axis.set_xlabel("minutes")

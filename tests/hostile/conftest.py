@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
-TESTS = str(Path(__file__).resolve().parent.parent)
+HERE = Path(__file__).resolve().parent
+TESTS = str(HERE.parent)
 if TESTS not in sys.path:
     sys.path.insert(0, TESTS)
 
@@ -19,29 +20,35 @@ from processes.support.runtime import Runtime  # noqa: E402
 BUNDLES = ("prowler", "caller", "breaker", "snoop", "hungry", "brood", "wire", "bystander")
 
 
-@pytest.fixture(scope="session")
-def runtime_at() -> Iterator[Callable[[str], Runtime]]:
-    """Starts a Runtime at a level when the first test asks for it; each ends cleanly, and leaves nothing."""
-    made: dict[str, Runtime] = {}
-    with contextlib.ExitStack() as open_:
+_made: dict[str, Runtime] = {}
+_open = contextlib.ExitStack()
 
-        def at(level: str) -> Runtime:
-            if level not in made:
-                made[level] = open_.enter_context(started(level, *BUNDLES))
-            return made[level]
 
-        yield at
+def runtime_at(level: str) -> Runtime:
+    """Starts a Runtime at a level when the first test asks for it."""
+    if level not in _made:
+        _made[level] = _open.enter_context(started(level, *BUNDLES))
+    return _made[level]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(nextitem: pytest.Item | None) -> Iterator[None]:
+    """After the last test of this folder each Runtime ends cleanly, and leaves nothing."""
+    yield
+    if nextitem is None or HERE not in nextitem.path.parents:
+        _made.clear()
+        _open.close()
 
 
 @pytest.fixture(params=("S3", "S2"))
-async def on_confined(request: pytest.FixtureRequest, runtime_at: Callable[[str], Runtime]) -> AsyncIterator[Stage]:
+async def on_confined(request: pytest.FixtureRequest) -> AsyncIterator[Stage]:
     """At each level that confines."""
     async with agent_on(runtime_at(request.param), _name(request)) as stage:
         yield stage
 
 
 @pytest.fixture
-async def on_sandboxed(request: pytest.FixtureRequest, runtime_at: Callable[[str], Runtime]) -> AsyncIterator[Stage]:
+async def on_sandboxed(request: pytest.FixtureRequest) -> AsyncIterator[Stage]:
     """At the default level."""
     async with agent_on(runtime_at("S3"), _name(request)) as stage:
         yield stage

@@ -206,8 +206,11 @@ def _release(ctx: Ctx, call: Call) -> None:
 
 
 def _restore_focus(ctx: Ctx, call: Call) -> None:
-    """A call that borrowed the screen gives it back once no other open call of its instance wants the screen."""
-    if not call.restore_previous_focus or call.instance_id is None:
+    """A call that borrowed the screen gives it back once no other open call of its instance wants the screen.
+
+    One that stands for an operation does not: its instance is about to close.
+    """
+    if not call.restore_previous_focus or call.instance_id is None or call.operation_id is not None:
         return
     instance = ctx.need(INSTANCES, (call.instance_id,))
     if instance.state == InstanceState.CLOSED:

@@ -32,9 +32,9 @@ from lineup_supervisor.core.ctx import META_KEY, Ctx
 from lineup_supervisor.core.schema import CALLS, META, WORKERS
 from lineup_supervisor.core.txn import Key, Txn
 
-# Timers settled in one event; the edge wakes again at once if more are due, so that no transaction grows without a
-# bound.
-TIMERS_PER_EVENT_MAX = 256
+# Timers settled in one event; the edge wakes again at once if more are due. A deadline costs a millisecond or two, and
+# whoever calls meanwhile waits for the whole transaction.
+TIMERS_PER_EVENT_MAX = 32
 
 
 def step(txn: Txn, event: ev.Event, now: ev.Now) -> list[fx.Effect]:

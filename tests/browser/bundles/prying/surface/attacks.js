@@ -68,7 +68,7 @@ const ATTACKS = {
   "top navigation by link": ({ away }) => clicks({ href: away, target: "_top" }),
   "a popup": ({ away }) => (window.open(away) ? "open: a window" : "blocked: null"),
   "a popup by link": ({ away }) => clicks({ href: away, target: "_blank" }),
-  "a download": ({ away }) => clicks({ href: away, download: "x" }),
+  "a download": () => clicks({ href: URL.createObjectURL(new Blob(["x"])), download: "x" }),
   "a dialog": () => {
     alert("Your session has expired. Password?");
     return prompt("Password?") === null ? "blocked: no dialog" : "open: a dialog";
