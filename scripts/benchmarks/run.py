@@ -128,7 +128,7 @@ def operations() -> list[Figure]:
         Figure(f"start with {many}", cost.start_ratio, 1.25, "the start with an empty store"),
         Figure(f"idle with {many}", cost.idle_percent, 1, "1 % of a core"),
         Figure(f"{load}, decided late, p99", accuracy.decided_ms, 20, "1 ms"),
-        Figure(f"{load}, result at the agent, p99", accuracy.heard_ms, 20, "1 ms"),
+        Figure(f"{load}, result at the agent, p99", accuracy.heard_ms, 60, "1 ms"),
         Figure(f"{load}, decided or heard early", accuracy.early, 0, "one operation"),
     ]
 

@@ -107,4 +107,3 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     if report.failed:
         item.failed = True  # type: ignore[attr-defined, union-attr]
     return report  # type: ignore[return-value]
-

@@ -59,10 +59,10 @@ def test_whiteboard(make_person: MakePerson) -> None:
     person.sees_app("whiteboard")
     board = person.surface()
     for colour, tool, path in drawing():
+        board.get_by_role("toolbar").get_by_role("button", name=tool).click()  # first, or the last shape is recoloured
         board.get_by_role("button", name="Colour and thickness").click()
         board.get_by_role("radio", name=colour).click()
         board.locator("#glass").press("Escape")
-        board.get_by_role("toolbar").get_by_role("button", name=tool).click()
         person.draw(*path)
     keep(person, "whiteboard")
 

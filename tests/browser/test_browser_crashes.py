@@ -72,9 +72,7 @@ def test_a_worker_dies_under_a_drawing(person: Person, lineup: LineUp) -> None:
     killed = lineup.kill_worker("whiteboard", conversation_id)
     begun = time.monotonic()
     person.draw((0.3, 0.7), (0.7, 0.6))
-    person.wait(
-        lambda: lineup.worker("whiteboard", conversation_id) not in (None, killed), "there is another worker"
-    )
+    person.wait(lambda: lineup.worker("whiteboard", conversation_id) not in (None, killed), "there is another worker")
     person.wait(lambda: len(lineup.surface_state(surface_id)["elements"]) == 2, "both strokes are saved")
     assert time.monotonic() - begun < RECOVERS_AT_ALL_MS / 1000
     person.shot("recovered")

@@ -1,4 +1,4 @@
-"""The first minutes: the link, hello, help, and that every page and dialog can be used by everybody, by light and dark."""
+"""The first minutes: the link, hello, help; and every page and dialog can be used by everybody, in light and dark."""
 
 from __future__ import annotations
 
@@ -105,12 +105,15 @@ def test_every_page_and_dialog_can_be_used_by_everybody(scheme: str, make_person
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_every_miniapp_can_be_used_by_everybody(scheme: str, make_person) -> None:
-    person: Person = make_person(color_scheme=scheme)
+def test_every_miniapp_can_be_used_by_everybody(scheme: str, lineup: LineUp, make_person) -> None:
+    person: Person = make_person(color_scheme=scheme, converse=False)
     page = person.page
-    person.say("task: write report")
+    conversation = f"tasks-{scheme}"  # of another agent, whose task does not end while it is being looked at
+    lineup.open_app("task-dashboard.open", conversation, task_id="t1", title="write report")
+    lineup.open_app("task-dashboard.update", conversation, task_id="t1", progress=0.4, note="step 2 of 5")
+    page.goto(f"{lineup.origin}/#/c/{conversation}")
     person.sees_app("task-dashboard")
-    expect(page.get_by_test_id("task")).to_contain_text("step")
+    expect(page.get_by_test_id("task")).to_contain_text("step 2 of 5")
     page.get_by_role("button", name=re.compile("^History")).click()
     person.shot("tasks")
     assert_usable(page, "the Task Dashboard")
@@ -121,6 +124,7 @@ def test_every_miniapp_can_be_used_by_everybody(scheme: str, make_person) -> Non
     page.get_by_role("dialog").get_by_role("button", name="Close").click()
     person.is_back_in_interact()
 
+    person.new_conversation()
     person.say("whiteboard")
     person.sees_app("whiteboard")
     board = person.surface()

@@ -1,4 +1,4 @@
-"""A server of an attacker's on another port: counts what reaches it, and serves a page that is open beside the workspace."""
+"""A server of an attacker's on another port: counts what reaches it, and serves a page to have beside the workspace."""
 
 from __future__ import annotations
 

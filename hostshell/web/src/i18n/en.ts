@@ -169,6 +169,9 @@ export const en = {
       app_closed: "closed",
       app_crashed: "it broke down",
       "every task has ended": "every task has ended",
+      "the board is completed": "handed in",
+      "the board is cancelled": "ended without a drawing",
+      "the board has ended": "ended",
     } as Record<string, string>,
   },
 

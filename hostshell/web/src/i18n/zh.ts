@@ -162,6 +162,9 @@ export const zh: Words = {
       app_closed: "已关闭",
       app_crashed: "发生故障",
       "every task has ended": "所有任务已结束",
+      "the board is completed": "已提交",
+      "the board is cancelled": "未提交即结束",
+      "the board has ended": "已结束",
     },
   },
 

@@ -150,7 +150,7 @@ export class View {
     if (this.slice) this.stale = true;
     const context = this.picture;
     const pixel = 1 / (this.pictureCamera.zoom * this.dpr);
-    const dirty = grow(box, 2 * pixel);
+    const dirty = this.wholePixels(grow(box, 2 * pixel));
     context.save();
     context.beginPath();
     context.rect(dirty.x, dirty.y, dirty.w, dirty.h);
@@ -158,6 +158,15 @@ export class View {
     context.clearRect(dirty.x, dirty.y, dirty.w, dirty.h);
     for (const element of this.shown(dirty)) paint(context, element, this.theme);
     context.restore();
+  }
+
+  /** Grown to whole pixels of the picture: a part of a pixel that is cleared and drawn again leaves a seam. */
+  private wholePixels({ x, y, w, h }: Box): Box {
+    const { x: left, y: top, zoom } = this.pictureCamera;
+    const scale = zoom * this.dpr;
+    const [x0, y0] = [Math.floor((x - left) * scale), Math.floor((y - top) * scale)];
+    const [x1, y1] = [Math.ceil((x + w - left) * scale), Math.ceil((y + h - top) * scale)];
+    return { x: left + x0 / scale, y: top + y0 / scale, w: (x1 - x0) / scale, h: (y1 - y0) / scale };
   }
 
   private shown(box: Box): Element[] {
