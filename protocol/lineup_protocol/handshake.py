@@ -8,6 +8,9 @@ from lineup_protocol.errors import LineUpError
 from lineup_protocol.limits import HELLO_VERSIONS_MAX
 from lineup_protocol.messages import PROTOCOL_VERSION
 
+# What an agent's older WebSocket is closed with when its agent opened a newer one: do not reconnect.
+CLOSE_TAKEN_OVER = 4000
+
 SUPPORTED_VERSIONS: tuple[int, ...] = (PROTOCOL_VERSION,)
 
 

@@ -19,7 +19,8 @@ _LONG_DIGITS = re.compile(r"[0-9]{16}")
 # An unterminated string counts to the end of the text, so that nothing is scanned twice.
 _STRINGS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)', re.DOTALL)
 _BRACKETS = re.compile(r"[\[\]{}]")
-_FLOAT_IN_TEXT = re.compile(r"[0-9][.eE]")
+# Where a value begins and is a float; an id or a time within a string is none. A false alarm only costs time.
+_FLOAT_IN_TEXT = re.compile(r"(?:^|[:,\[])-?[0-9]+[.eE]")
 
 
 class _Refused(ValueError):

@@ -5,6 +5,7 @@ Milliseconds are exact in both forms; years 1970 to 9999.
 
 from __future__ import annotations
 
+import functools
 import re
 from datetime import UTC, datetime, timedelta
 
@@ -13,6 +14,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _RFC3339_UTC = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d{1,9})?(Z|\+00:00)", re.ASCII)
 
 
+@functools.lru_cache(maxsize=1024)  # one event writes the same few moments many times
 def to_rfc3339(wall_ms: int) -> str:
     """``0`` → ``1970-01-01T00:00:00.000Z``. Raises ValueError outside 1970 to 9999."""
     if not 0 <= wall_ms <= WALL_MS_MAX:

@@ -34,6 +34,7 @@ from lineup_agent.model import Inventory, Progress, Text, ToolResult
 from lineup_agent.session import AgentSession, GapInSequence, Waiting, encode
 from lineup_protocol.codec import decode_json
 from lineup_protocol.errors import CODES
+from lineup_protocol.handshake import CLOSE_TAKEN_OVER
 from lineup_protocol.limits import MIB
 
 FRAME_BYTES_MAX = 4 * MIB  # of one frame from the Runtime: a result at its largest, with room for its envelope
@@ -41,7 +42,6 @@ HANDSHAKE_S_MAX = 10.0
 RETRY_S_FIRST, RETRY_S_MAX = 0.05, 5.0
 NEW_INVENTORY_S_MAX = 5.0
 ANSWER_LOOK_S = 0.2  # how often one that waits for an answer looks whether its connection is still the same
-CLOSE_TAKEN_OVER = 4000
 _FOREIGN = frozenset({401, 403, 421})  # HTTP answers that another attempt with the same token will not change
 
 _log = logging.getLogger("lineup.agent")

@@ -341,8 +341,6 @@ class Daemon:
                 crash_point("after-reply-host")
             case fx.HostDelta():
                 self.host.delta(effect)
-            case fx.HostWatched():
-                self.host.watched(effect)
             case fx.CloseAgent():
                 self.host.close_agent(effect)
             case fx.StartWorker():

@@ -125,7 +125,6 @@ class Core:
         self.unstarted: list[Worker] = []
         self.replies: dict[str, fx.ReplyHost] = {}
         self.deltas: list[Body] = []
-        self.watched: list[fx.HostWatched] = []
         self.halted = False
         self._ids = 0
         self.boot()
@@ -174,8 +173,6 @@ class Core:
                 self.replies[reply_to] = effect
             case fx.HostDelta(changes=changes):
                 self.deltas.extend(changes)
-            case fx.HostWatched():
-                self.watched.append(effect)
             case fx.Halt():
                 self.halted = True
 

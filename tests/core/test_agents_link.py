@@ -258,6 +258,7 @@ def test_a_watcher_hears_of_every_change(core: Core) -> None:
     worker.take("k1")
     worker.accept("tool.progress", call_id="k1", progress=0.5)
     worker.accept("tool.complete", call_id="k1", result={"n": 1})
-    assert [w.record["status"] for w in core.watched][-3:] == ["running", "running", "completed"]
+    records = [change["row"] for change in core.deltas if change["kind"] == "call"]
+    assert [record["status"] for record in records][-3:] == ["running", "running", "completed"]
     core.do(ev.HostWatch(event_id=core.new_id(), reply_to="w2", agent_id="", call_id="k-none"))
     assert core.replies["w2"].code == "call_not_found"

@@ -15,7 +15,7 @@ import msgspec
 from lineup_protocol import limits
 from lineup_protocol.envelope import Envelope, check_envelope, message_id_of
 from lineup_protocol.errors import LineUpError
-from lineup_protocol.handshake import choose_version
+from lineup_protocol.handshake import CLOSE_TAKEN_OVER, choose_version
 from lineup_supervisor.core import calls, conversations, envelopes, intake, inventory, outbox
 from lineup_supervisor.core import effects as fx
 from lineup_supervisor.core.audit import audit
@@ -35,7 +35,6 @@ from lineup_supervisor.core.schema import (
 replace = msgspec.structs.replace
 
 VIOLATION = 1008
-TAKEN_OVER = 4000
 
 
 def frame(ctx: Ctx, link_id: str, content: Any) -> None:
@@ -128,7 +127,9 @@ def _take_over(ctx: Ctx, agent: Agent) -> None:
     ctx.delete(AGENT_LINKS, (agent.link_id,))
     audit(ctx, "link.taken_over", agent.agent_id, agent.link_id)
     ctx.emit(
-        fx.CloseAgent(link_id=agent.link_id, code=TAKEN_OVER, reason="a newer link of this agent_id has taken over")
+        fx.CloseAgent(
+            link_id=agent.link_id, code=CLOSE_TAKEN_OVER, reason="a newer link of this agent_id has taken over"
+        )
     )
     ctx.put(AGENTS, (agent.agent_id,), replace(agent, link_id=None, sent_seq=agent.acked_seq, sent_bytes=0))
 

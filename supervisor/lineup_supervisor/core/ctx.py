@@ -53,6 +53,7 @@ class Ctx:
         # What people must hear of beside projected rows: `{kind, id, row}`, in order.
         self.extra_changes: list[dict[str, Any]] = []
         self.touched: dict[str, None] = {}
+        self.retired = False  # something came to its end in this event (``retention``)
         meta = txn.get(META, META_KEY)
         self.meta = meta if meta is not None else Meta()
 

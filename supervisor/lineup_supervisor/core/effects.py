@@ -7,6 +7,7 @@ what must be sent is derived again from durable rows at the next connection, sta
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -70,19 +71,15 @@ class ReplyHost(Effect, frozen=True, kw_only=True):
     detail: Any = None
 
 
-class HostWatched(Effect, frozen=True, kw_only=True):
-    """The record of a watched call has changed; the edge sends it to whoever watches (agent_id, call_id)."""
-
-    agent_id: str
-    call_id: str
-    record: dict[str, Any]
-
-
 class HostDelta(Effect, frozen=True, kw_only=True):
-    """What changed for people in this event; ``changes`` are ``{kind, id, row}``, ``row`` null when it is gone."""
+    """What changed for people in this event; ``changes`` are ``{kind, id, row}``, ``row`` null when it is gone.
+
+    They are made from rows when somebody reads them (``views.Changes``): mostly nobody looks. The edge sends all of
+    them to who subscribed, and the record of a call to who watches it.
+    """
 
     revision: int
-    changes: tuple[dict[str, Any], ...]
+    changes: Sequence[dict[str, Any]]
 
 
 class SaveBlob(Effect, frozen=True, kw_only=True):
@@ -117,7 +114,6 @@ AnyEffect = (
     | StartWorker
     | StopWorker
     | ReplyHost
-    | HostWatched
     | HostDelta
     | SaveBlob
     | ArchiveAudit

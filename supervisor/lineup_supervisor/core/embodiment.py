@@ -17,7 +17,7 @@ from lineup_supervisor.core import apps, calls, inbox, instances, timers
 from lineup_supervisor.core import effects as fx
 from lineup_supervisor.core.audit import audit
 from lineup_supervisor.core.ctx import Ctx
-from lineup_supervisor.core.events import WorkerThrottled
+from lineup_supervisor.core.events import WorkerDenied, WorkerThrottled
 from lineup_supervisor.core.schema import (
     APPS,
     BUNDLES,
@@ -113,12 +113,14 @@ def _enqueue(ctx: Ctx, instance_id: str) -> None:
     if wish.queued_ms is None:
         ctx.put(WANTED, (instance_id,), Wish(queued_ms=ctx.now.steady_ms))
         ctx.put(START_QUEUE, (ctx.now.steady_ms, instance_id), _MARK)
+        ctx.set_meta(starts_queued=ctx.meta.starts_queued + 1)
 
 
 def _dequeue(ctx: Ctx, instance_id: str) -> None:
     wish = ctx.get(WANTED, (instance_id,))
     if wish is not None and wish.queued_ms is not None:
         ctx.delete(START_QUEUE, (wish.queued_ms, instance_id))
+        ctx.set_meta(starts_queued=ctx.meta.starts_queued - 1)
         ctx.put(WANTED, (instance_id,), Wish())
 
 
@@ -126,17 +128,24 @@ def _start_from_queue(ctx: Ctx) -> None:
     """Start what waits, as far as there is room; make room by letting go of idle workers."""
     if ctx.meta.stopping:
         return
-    while ctx.meta.workers_starting < ctx.policy.workers_starting_max:
+    while ctx.meta.starts_queued and ctx.meta.workers_starting < ctx.policy.workers_starting_max:
         first = next(iter(ctx.txn.scan(START_QUEUE)), None)
         if first is None:
             return
-        if ctx.meta.workers_live >= ctx.policy.workers_max and not _let_go_of_one(ctx):
-            return
         if ctx.meta.workers_live >= ctx.policy.workers_max:
-            return  # room comes when the one that was let go has exited
+            _make_room(ctx)
+            return  # it comes when one that was let go has exited
         instance_id = str(first[0][1])
         _dequeue(ctx, instance_id)
         _start(ctx, ctx.need(INSTANCES, (instance_id,)))
+
+
+def _make_room(ctx: Ctx) -> None:
+    """Let go of one idle worker for each start that waits; those that are on their way out already count."""
+    going = sum(1 for _, worker in ctx.txn.scan(WORKERS) if worker.state == WorkerState.STOPPING)
+    for _ in range(going, ctx.meta.starts_queued):
+        if not _let_go_of_one(ctx):
+            return
 
 
 def _start(ctx: Ctx, instance: Instance) -> None:
@@ -223,6 +232,17 @@ def throttled(ctx: Ctx, event: WorkerThrottled) -> None:
         limit=event.limit,
         code="rate_limited",
         rule=event.detail,
+    )
+
+
+def denied(ctx: Ctx, event: WorkerDenied) -> None:
+    """It had no effect, and asking is no breach of the protocol: it is only written down."""
+    audit(
+        ctx,
+        "worker.denied",
+        event.instance_id,
+        incarnation=event.incarnation,
+        operation=event.operation,
     )
 
 

@@ -60,6 +60,8 @@ def flush(ctx: Ctx, instance_id: str) -> None:
     worker = ctx.get(WORKERS, (instance_id,))
     if worker is None or worker.state != WorkerState.READY:
         return
+    if worker.sent_seq + 1 >= ctx.need(INSTANCES, (instance_id,)).next_inbox:
+        return  # all of it is on its way
     first = next(ctx.txn.scan(INBOX, (instance_id,)), None)
     if first is None:
         return

@@ -123,6 +123,8 @@ def _workers(txn: Txn) -> Iterator[str]:
     starting = sum(worker.state == WorkerState.STARTING for worker in workers)
     if (meta.workers_live, meta.workers_starting) != (len(workers), starting):
         yield f"{len(workers)} workers, {starting} starting, counted {meta.workers_live} and {meta.workers_starting}"
+    if (starts := sum(1 for _ in txn.scan(START_QUEUE))) != meta.starts_queued:
+        yield f"{starts} wait to be started, counted {meta.starts_queued}"
     for key, wish in txn.scan(WANTED):
         queued = [k for k, _ in txn.scan(START_QUEUE) if k[1] == key[0]]
         if [k[0] for k in queued] != ([] if wish.queued_ms is None else [wish.queued_ms]):

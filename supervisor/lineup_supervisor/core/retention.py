@@ -90,6 +90,7 @@ class _Rule:
 def retire(ctx: Ctx, kind: str, *ref: str) -> None:
     """It is over: from now on its time runs."""
     rule = _RULES[kind]
+    ctx.retired = True
     ctx.put(RETIRED, (kind, ctx.now.steady_ms, *ref), _MARK)
     count = getattr(ctx.meta, rule.counter) + 1
     ctx.set_meta(**{rule.counter: count})
@@ -109,8 +110,10 @@ def keep_bounds(ctx: Ctx) -> None:
         _arm(ctx, max(now_ms + SWEEP_PAUSE_MS, _may_ask_from(ctx)))
     elif meta.audit_seq - meta.audit_anchor_seq >= ctx.policy.audit_rows_max + 2 * ARCHIVE_ROWS:
         _drop_archived(ctx, DROP_ROWS_MAX)
-    if now_ms >= meta.sweep_rests_ms and any(
-        getattr(meta, rule.counter) >= rule.bounds(ctx.policy)[1] + SWEEP_ROWS_MAX for rule in _RULES.values()
+    if (
+        ctx.retired
+        and now_ms >= meta.sweep_rests_ms
+        and any(getattr(meta, rule.counter) >= rule.bounds(ctx.policy)[1] + SWEEP_ROWS_MAX for rule in _RULES.values())
     ):
         sweep(ctx)
 

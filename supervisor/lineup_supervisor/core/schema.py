@@ -43,6 +43,7 @@ class Meta(Row, frozen=True, kw_only=True):
     audit_hash: str = ""
     inventory_revision: str = ""
     workers_starting: int = 0
+    starts_queued: int = 0  # rows of ``START_QUEUE``
     workers_live: int = 0
     boots: int = 0
     conversations: int = 0

@@ -41,25 +41,19 @@ def step(txn: Txn, event: ev.Event, now: ev.Now) -> list[fx.Effect]:
     """Handle one event inside ``txn``. Returns what the edges must do after the commit."""
     ctx = Ctx(txn, event, now)
     _HANDLERS[type(event)](ctx, event)
-    embodiment.reconcile(ctx)
-    _finish(ctx)
+    if not isinstance(event, ev.HostQuery | ev.HostWatch):  # a question leaves no trace, so that it costs no sync
+        embodiment.reconcile(ctx)
+        _finish(ctx)
     return ctx.effects()
 
 
 def _finish(ctx: Ctx) -> None:
     """Tell people what changed, under the next revision, and keep the Runtime's own row."""
-    asked_only = isinstance(ctx.event, ev.HostQuery | ev.HostWatch)
-    if not asked_only:
-        retention.keep_bounds(ctx)
+    retention.keep_bounds(ctx)
     if ctx.changed or ctx.extra_changes:
         ctx.set_meta(projection_revision=ctx.meta.projection_revision + 1)
-        changes = [views.change(table, key, row) for (table, key), row in ctx.changed.items()]
-        for change in changes:
-            if change["kind"] == "call" and (record := change["row"]) is not None:
-                ctx.emit(fx.HostWatched(agent_id=record["agent_id"], call_id=record["call_id"], record=record))
-        ctx.emit(fx.HostDelta(revision=ctx.meta.projection_revision, changes=(*changes, *ctx.extra_changes)))
-    if asked_only:
-        return  # a question leaves no trace, so that it costs no sync
+        changes = views.Changes(ctx.changed, ctx.extra_changes)
+        ctx.emit(fx.HostDelta(revision=ctx.meta.projection_revision, changes=changes))
     if ctx.now.steady_ms > ctx.meta.steady_ms:
         ctx.set_meta(steady_ms=ctx.now.steady_ms)
     ctx.txn.put(META, META_KEY, ctx.meta)
@@ -150,6 +144,7 @@ _HANDLERS: dict[type[ev.Event], Callable[[Ctx, Any], None]] = {
     ev.WorkerStarted: lambda ctx, e: embodiment.started(ctx, e.instance_id, e.incarnation, e.pid, e.isolation),
     ev.WorkerFrame: lambda ctx, e: worker_link.frame(ctx, e.instance_id, e.incarnation, e.frame),
     ev.WorkerThrottled: lambda ctx, e: embodiment.throttled(ctx, e),
+    ev.WorkerDenied: lambda ctx, e: embodiment.denied(ctx, e),
     ev.WorkerExited: _worker_exited,
     ev.HostQuery: queries.handle,
     ev.HostAction: actions.handle,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, overload
 
 import msgspec
 
@@ -34,6 +34,40 @@ from lineup_supervisor.core.schema import (
     Worker,
 )
 from lineup_supervisor.core.txn import Key, Table
+
+
+class Changes(Sequence[dict[str, Any]]):
+    """The changes of one event in their public form, made at the first look. Rows never change, so a late look sees
+    what an early one would have.
+    """
+
+    def __init__(self, rows: Mapping[tuple[Table[Any], Key], Any], more: Sequence[dict[str, Any]]) -> None:
+        self._rows = rows
+        self._more = more
+        self._made: list[dict[str, Any]] | None = None
+
+    def _all(self) -> list[dict[str, Any]]:
+        if self._made is None:
+            self._made = [change(table, key, row) for (table, key), row in self._rows.items()] + list(self._more)
+        return self._made
+
+    @overload
+    def __getitem__(self, at: int) -> dict[str, Any]: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> list[dict[str, Any]]: ...
+
+    def __getitem__(self, at: int | slice) -> dict[str, Any] | list[dict[str, Any]]:
+        return self._all()[at]
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return iter(self._all())
+
+    def __len__(self) -> int:
+        return len(self._rows) + len(self._more)
+
+    def __repr__(self) -> str:
+        return repr(tuple(self._all()))
 
 
 def change(table: Table[Any], key: Key, row: Any) -> dict[str, Any]:

@@ -6,7 +6,7 @@ must not know what a query or an action means; names under ``host.`` and ``runti
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -219,6 +219,9 @@ class HostLink:
             self._send(peer, "agent.close", {"link_id": effect.link_id, "code": effect.code, "reason": effect.reason})
 
     def delta(self, effect: fx.HostDelta) -> None:
+        """To who subscribed; and the record of a call to who watches it."""
+        if self._watchers:
+            self._tell_watchers(effect.changes)
         subscribers = [session.peer for session in self._sessions.values() if session.subscribed]
         if not subscribers:
             return
@@ -228,13 +231,16 @@ class HostLink:
             if data is not None:
                 self.socket.send(peer, data)
 
-    def watched(self, effect: fx.HostWatched) -> None:
-        watched = (effect.agent_id, effect.call_id)
-        final = effect.record.get("status") in FINAL_CALL_STATES
-        for peer in sorted(self._watchers.get(watched, ())):
-            self._send(peer, "host.watched", {"call_id": effect.call_id, "record": effect.record})
-            if final and (session := self._sessions.get(peer)) is not None:
-                self._unwatch(session, watched)
+    def _tell_watchers(self, changes: Sequence[dict[str, Any]]) -> None:
+        for change in changes:
+            record = change["row"]
+            if change["kind"] != "call" or record is None:
+                continue
+            watched = (record["agent_id"], record["call_id"])
+            for peer in sorted(self._watchers.get(watched, ())):
+                self._send(peer, "host.watched", {"call_id": record["call_id"], "record": record})
+                if record["status"] in FINAL_CALL_STATES and (session := self._sessions.get(peer)) is not None:
+                    self._unwatch(session, watched)
 
     def peers_of(self, pid: int) -> list[Session]:
         return [session for session in self._sessions.values() if session.pid == pid]

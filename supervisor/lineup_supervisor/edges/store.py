@@ -226,6 +226,7 @@ class Store:
             txn = LmdbTxn(inner, self._dbs, writable=True)
             try:
                 yield txn
+                txn.write_out()
                 if txn.dirty:
                     inner.put(_TXN_ID, str(inner.id()).encode(), db=self._dbs["_store"])
                 inner.commit()

@@ -10,6 +10,8 @@ of a tuple a prefix of the bytes of exactly those tuples that it is a prefix of.
 
 from __future__ import annotations
 
+import functools
+
 from lineup_supervisor.core.txn import Key
 
 KEY_BYTES_MAX = 511  # what LMDB was built for; three ids of 128 characters fit, a fourth does not
@@ -39,22 +41,30 @@ def encode_key(key: Key) -> bytes:
 
 def encode_prefix(prefix: Key) -> bytes:
     """The bytes that the key of every tuple starting with ``prefix`` starts with; ``()`` gives none."""
-    parts: list[bytes] = []
+    encoded = b""
     for part in prefix:
-        if isinstance(part, str):
-            if "\0" in part:
-                raise BadKey(f"NUL in key {prefix!r}")
-            try:
-                parts.append(b"\x02" + part.encode() + b"\0")
-            except UnicodeEncodeError as error:
-                raise BadKey(f"lone surrogate in key {prefix!r}") from error
-        elif isinstance(part, int) and not isinstance(part, bool):
-            if not 0 <= part < INT_END:
-                raise BadKey(f"integer out of range in key {prefix!r}")
-            parts.append(b"\x01" + part.to_bytes(8, "big"))
-        else:
-            raise BadKey(f"{type(part).__name__} in key {prefix!r}")
-    return b"".join(parts)
+        encoded += _string(part) if type(part) is str else _other(part)
+    return encoded
+
+
+@functools.lru_cache(maxsize=2048)  # the same ids come again and again: half of the keys of an event are known
+def _string(part: str) -> bytes:
+    if "\0" in part:
+        raise BadKey(f"NUL in key component {part!r}")
+    try:
+        return b"\x02%b\0" % part.encode()
+    except UnicodeEncodeError as error:
+        raise BadKey(f"lone surrogate in key component {part!r}") from error
+
+
+def _other(part: object) -> bytes:
+    if isinstance(part, str):  # an enum's member, say
+        return _string(str.__str__(part))
+    if isinstance(part, int) and not isinstance(part, bool):
+        if not 0 <= part < INT_END:
+            raise BadKey(f"integer out of range in key: {part}")
+        return b"\x01" + part.to_bytes(8, "big")
+    raise BadKey(f"{type(part).__name__} in key")
 
 
 def decode_key(encoded: bytes) -> Key:
