@@ -17,14 +17,17 @@ import os
 import platform
 import resource
 import signal
+import socket
 import sys
 from typing import Any
 
 ENVIRONMENT = "LINEUP_LIMITS"  # the Runtime's settings: one JSON object, see ``apply``
+REPORT = "LINEUP_REPORT"  # number of an inherited unix socket: the listener of what ``seal`` denies goes through it
 _LAYERS = {"S3": ("seccomp",), "S2": ("seccomp", "landlock", "parent_pid"), "S1": ("parent_pid",)}
 
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 1, 4, 38
 _SECCOMP_SET_MODE_FILTER, _SECCOMP_FILTER_FLAG_TSYNC = 1, 1
+_SECCOMP_FILTER_FLAG_NEW_LISTENER, _SECCOMP_FILTER_FLAG_TSYNC_ESRCH = 1 << 3, 1 << 4
 _SYS_SECCOMP = {"x86_64": 317, "aarch64": 277}
 _SYS_LANDLOCK_CREATE, _SYS_LANDLOCK_ADD_RULE, _SYS_LANDLOCK_RESTRICT_SELF = 444, 445, 446
 
@@ -38,6 +41,7 @@ _FS_MAKE_CHAR, _FS_MAKE_BLOCK = 1 << 6, 1 << 11
 _FILE_RIGHTS = _FS_EXECUTE | _FS_WRITE_FILE | _FS_READ_FILE | _FS_TRUNCATE | _FS_IOCTL_DEV  # allowed on a plain file
 
 _applied: dict[str, Any] | None = None
+_report: socket.socket | None = None
 
 
 class ConfineError(RuntimeError):
@@ -48,10 +52,14 @@ def apply(level: str, limits: str | bytes | None = None) -> None:
     """Apply every layer of ``level``. ``limits`` is the Runtime's JSON; None takes it from the environment.
 
     ``{"rlimits": {name: value}, "landlock": {"read": [...], "list": [...], "write": [...]} | null,
-    "seccomp": base64, "seal": base64, "parent_pid": int | null, "lifeline": fd | null, "nice": int}``
+    "seccomp": base64, "seal": base64, "reporting_seal": base64, "parent_pid": int | null, "lifeline": fd | null,
+    "nice": int}``
     """
-    global _applied
+    global _applied, _report
     settings = _settings(limits)
+    number = os.environ.pop(REPORT, "")
+    if number:
+        _report = socket.socket(fileno=int(number))
     missing = [name for name in _LAYERS.get(level, ("an unknown level",)) if not settings.get(name)]
     if missing:
         raise ConfineError(f"isolation level {level} needs settings that are missing: {', '.join(missing)}")
@@ -77,8 +85,36 @@ def seal() -> None:
     if _applied is None:
         raise ConfineError("seal() comes after apply()")
     _release_lifeline()
-    if _applied.get("seal"):
+    if _applied.get("seal") and not _seal_and_report(_applied.get("reporting_seal")):
         _load_filter(base64.b64decode(_applied["seal"]))
+
+
+def _seal_and_report(program: str | None) -> bool:
+    """Let the Runtime answer what is denied, and so learn of it; False where it cannot (then the kernel answers).
+
+    The descriptor goes to the Runtime and is closed here: nothing in this process can answer in its place.
+    """
+    global _report
+    report, _report = _report, None
+    if report is None:
+        return False
+    with report:
+        listener = None
+        if program:
+            flags = _SECCOMP_FILTER_FLAG_NEW_LISTENER | _SECCOMP_FILTER_FLAG_TSYNC_ESRCH
+            try:
+                listener = _load_filter(base64.b64decode(program), flags)
+            except ConfineError as error:  # another listener has come first, as in some containers
+                report.send(f"not reported: {error}".encode()[:200])
+        if listener is None:
+            return False
+        try:
+            socket.send_fds(report, [b"listener"], [listener])
+        except OSError as error:
+            raise ConfineError(f"the listener of denied calls could not be handed over: {error}") from error
+        finally:
+            os.close(listener)
+    return True
 
 
 def _settings(limits: str | bytes | None) -> dict[str, Any]:
@@ -161,7 +197,7 @@ def _limit_resources(limits: dict[str, Any]) -> None:
             raise ConfineError(f"resource limit {name} could not be applied: {error}") from error
 
 
-def _load_filter(program: bytes) -> None:
+def _load_filter(program: bytes, flags: int = 0) -> int:
     """Add one seccomp filter to all threads. ``program`` is an array of 8-byte BPF instructions."""
 
     class Program(ctypes.Structure):
@@ -174,11 +210,12 @@ def _load_filter(program: bytes) -> None:
     result = _libc().syscall(
         ctypes.c_long(number),
         ctypes.c_ulong(_SECCOMP_SET_MODE_FILTER),
-        ctypes.c_ulong(_SECCOMP_FILTER_FLAG_TSYNC),
+        ctypes.c_ulong(_SECCOMP_FILTER_FLAG_TSYNC | flags),
         ctypes.byref(argument),
     )
-    if result != 0:
+    if result < 0 or (result and not flags):  # without a listener to number, it is the thread that could not follow
         raise _failed("seccomp")
+    return int(result)
 
 
 def landlock_abi() -> int:

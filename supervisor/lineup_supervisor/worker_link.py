@@ -97,6 +97,7 @@ class WorkerLink:
             on_message=functools.partial(self._message, key),
             on_exited=functools.partial(self._exited, key),
             on_throttled=functools.partial(self._throttled, key),
+            on_denied=functools.partial(self._denied, key),
         )
 
     def send(self, effect: fx.SendWorker) -> None:
@@ -156,6 +157,12 @@ class WorkerLink:
             ev.WorkerThrottled(
                 event_id=self._new_event_id(), instance_id=key[0], incarnation=key[1], limit=limit, detail=detail
             )
+        )
+
+    def _denied(self, key: tuple[str, int], operation: str) -> None:
+        self._log.warning("worker denied", instance_id=key[0], incarnation=key[1], operation=operation)
+        self._submit(
+            ev.WorkerDenied(event_id=self._new_event_id(), instance_id=key[0], incarnation=key[1], operation=operation)
         )
 
     def _message(self, key: tuple[str, int], data: bytes) -> None:

@@ -1,4 +1,7 @@
-"""docs/isolation.md says what is measured: its tables against the probe, the limits and the reasons of the gate."""
+"""docs/isolation.md says what is measured: its tables against the probe, the limits and the reasons of the gate.
+
+And docs/catalogue-isolation.md names tests that there are.
+"""
 
 from __future__ import annotations
 
@@ -51,3 +54,19 @@ def test_every_reason_of_the_gate_stands_there() -> None:
     page = PAGE.read_text(encoding="utf-8")
     assert reasons
     assert {reason for reason in reasons if f"`{reason}`" not in page} == set()
+
+
+def test_every_line_of_the_catalogue_is_shown_by_tests_that_exist() -> None:
+    repo = PAGE.parents[1]
+    lines = re.findall(
+        r"^\| ([BC]\d+) \|.*\| (.+) \|$", (PAGE.parent / "catalogue-isolation.md").read_text(), re.MULTILINE
+    )
+    assert [line for line, _ in lines] == [f"B{n}" for n in range(1, 16)] + [f"C{n}" for n in range(1, 14)]
+    for line, shown in lines:
+        named = re.findall(r"`(tests/[\w/]+\.py)::(?:(\w+)::)?(test_\w+)`", shown)
+        assert named, line
+        assert len(named) == shown.count("`") // 2, line
+        for path, group, test in named:
+            source = (repo / path).read_text()
+            assert re.search(rf"def {test}\(", source), (line, path, test)
+            assert not group or f"class {group}:" in source, (line, path, group)

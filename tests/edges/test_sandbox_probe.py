@@ -112,13 +112,11 @@ def test_without_libseccomp_no_confined_level_holds(tmp_path: Path, monkeypatch:
         raise LineUpError("isolation_insufficient", "libseccomp is missing; install it", detail={"layer": "seccomp"})
 
     monkeypatch.setattr(seccomp, "_binding", missing)
-    seccomp.compile_filter.cache_clear()
-    seccomp.compile_seal.cache_clear()
+    seccomp.compile_filters.cache_clear()
     try:
         report = probe.probe_isolation(tmp_path / "run", tmp_path / "data", allow_s2=True)
     finally:
-        seccomp.compile_filter.cache_clear()
-        seccomp.compile_seal.cache_clear()
+        seccomp.compile_filters.cache_clear()
     assert report.level == "none"
     assert "libseccomp is missing" in report.why_not
 

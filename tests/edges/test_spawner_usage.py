@@ -67,6 +67,44 @@ async def test_a_busy_tree_is_slowed_down_told_once_and_never_left_stopped(monke
     assert len(slowed) == 1
 
 
+async def test_the_more_a_tree_takes_the_sooner_it_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From a standstill to all of four processors: slowed down at little over its burst, not a look's length later."""
+    began = time.monotonic()
+    looks: list[float] = []
+    slowed: list[str] = []
+    monkeypatch.setattr(usage, "_PROCESSORS", 4)
+
+    def measure(pid: int, *, children_max: int) -> usage.Usage:
+        looks.append(4 * (time.monotonic() - began))
+        return usage.Usage((pid,), 4, 0, looks[-1])
+
+    monkeypatch.setattr(usage, "measure", measure)
+    with busy() as process:
+        watch = usage.Watch(process.pid, WorkerLimits(cpu_share=0.1), on_over=lambda *_: None, on_slowed=slowed.append)
+        try:
+            await until(lambda: bool(slowed), 20)
+        finally:
+            watch.close()
+            process.kill()
+    assert looks[-1] < usage.CPU_BURST_S + 1.0, "a tenth of a second on four processors, and time to be late"
+
+
+async def test_a_tree_that_rests_is_rarely_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[int] = []
+    monkeypatch.setattr(usage, "_PROCESSORS", 2)
+
+    def measure(pid: int, *, children_max: int) -> usage.Usage:
+        looks.append(pid)
+        return usage.Usage((pid,), 1, 0, 0.2)
+
+    monkeypatch.setattr(usage, "measure", measure)
+    watch = usage.Watch(1, WorkerLimits(cpu_share=0.5), on_over=lambda *_: None, on_slowed=lambda _: None)
+    began = time.monotonic()
+    await until(lambda: len(looks) == 3, 20)
+    watch.close()
+    assert time.monotonic() - began > 2.5 * usage.LOOK_S
+
+
 def busy() -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-c", "while True: pass"])
 

@@ -14,7 +14,7 @@ TESTS = str(HERE.parent)
 if TESTS not in sys.path:
     sys.path.insert(0, TESTS)
 
-from hostile.support.stage import Stage, agent_on, started  # noqa: E402 - after the path is known
+from hostile.support.stage import P99_S_MAX, Stage, agent_on, costs, started  # noqa: E402 - after the path is known
 from processes.support.runtime import Runtime  # noqa: E402
 
 BUNDLES = ("prowler", "caller", "breaker", "snoop", "hungry", "brood", "wire", "bystander")
@@ -38,6 +38,16 @@ def pytest_runtest_teardown(nextitem: pytest.Item | None) -> Iterator[None]:
     if nextitem is None or HERE not in nextitem.path.parents:
         _made.clear()
         _open.close()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What each attack has cost the others; on a machine with nothing else to do all are below the bound."""
+    if costs:
+        bound = round(P99_S_MAX * 1000)
+        terminalreporter.section(f"p99 of another worker's calls beside each attack, in ms (to be below {bound})")
+        for name, beside, calm, growth in costs:
+            without = "" if calm is None else f"   {calm * 1000:.1f} without any attack: the machine is busy"
+            terminalreporter.write_line(f"{beside * 1000:7.1f}   {growth / 2**20:5.1f} MiB more   {name}{without}")
 
 
 @pytest.fixture(params=("S3", "S2"))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from hostile.support.stage import Stage
+from hostile.support.stage import Stage, assert_harmless
 from processes.support.family import descendants
 
 
@@ -57,7 +57,7 @@ async def test_files_that_are_not_its_own(on_confined: Stage) -> None:
         name: path.read_bytes() for name, path in files.items() if path.is_file() and name not in ("log", "store")
     }
     wanted = {"files": {k: str(v) for k, v in files.items()}, "folders": {k: str(v) for k, v in folders.items()}}
-    found = await stage.completed("prowler.files", wanted)
+    found = await assert_harmless(stage, lambda: stage.completed("prowler.files", wanted))
     if level_of(stage) == "S3":  # its own view has a root, and in it what it needs itself; not this machine's
         assert set(os.listdir("/")) - set(re.findall(r"'([^']+)'", found.pop("root: list")))
     assert_all_denied(found)
@@ -74,21 +74,31 @@ async def test_every_kind_of_socket(on_confined: Stage) -> None:
         abstract.listen(1)
         ports["another"] = tcp.getsockname()[1]
         sockets = {"host": str(home / "run" / "host.sock"), "abstract": name, "dbus": "/run/dbus/system_bus_socket"}
-        found = await stage.completed("caller.network", {"ports": ports, "sockets": sockets})
+        wanted = {"ports": ports, "sockets": sockets}
+        found, denied = await assert_harmless(stage, lambda: stage.denied("caller.network", wanted))
     assert_all_denied(found)
+    assert denied >= {f"socket {kind}" for kind in ("AF_INET", "AF_INET6", "AF_UNIX", "AF_NETLINK", "AF_VSOCK")}
 
 
 async def test_the_runtimes_own_socket_through_zeromq(on_confined: Stage) -> None:
     """libzmq may take its process down when it is refused a socket: then that is the answer."""
     stage = on_confined
     host = stage.runtime.home / "run" / "host.sock"
-    for endpoint in (f"ipc://{host}", stage.runtime.facts()["agent_url"].replace("ws://", "tcp://").split("/agent")[0]):
-        payload = await stage.call("caller.zmq", {"endpoint": endpoint})
+    endpoints = (f"ipc://{host}", stage.runtime.facts()["agent_url"].replace("ws://", "tcp://").split("/agent")[0])
+    for payload in await asyncio.gather(*(stage.call("caller.zmq", {"endpoint": endpoint}) for endpoint in endpoints)):
         if payload["status"] == "completed":
             assert payload["result"] == {"zmq": "denied: no answer"}
         else:
             assert payload["error"]["code"] == "outcome_unknown", payload
     assert await stage.completed("bystander.echo", {"text": "x"}) == {"text": "x", "version": 1}
+
+
+DENIED = """
+    ptrace process_vm_readv process_vm_writev process_madvise kcmp pidfd_open pidfd_getfd pidfd_send_signal
+    keyctl add_key io_uring_setup bpf perf_event_open userfaultfd mount init_module open_by_handle_at memfd_secret
+    unshare setns execve execveat memfd_create clone setpriority sched_setaffinity prlimit64 setuid sethostname
+"""
+DENIED_ASKED = {"ioctl TIOCSTI", "ioctl TIOCLINUX", "prctl PR_SET_PDEATHSIG", "prctl PR_SET_DUMPABLE"}
 
 
 async def test_processes_and_the_kernel(on_confined: Stage) -> None:
@@ -97,20 +107,34 @@ async def test_processes_and_the_kernel(on_confined: Stage) -> None:
     sibling = await asyncio.to_thread(stage.runtime.worker, "bystander", "sibling")
     assert sibling is not None
     pids = {"supervisor": stage.runtime.pid, "sibling": sibling, "test": os.getpid()}
-    before = {member.pid for member in descendants(stage.runtime.pid)}
+    before: set[int] = set()
     heard: list[int] = []
+
+    async def attack() -> tuple[dict[str, str], set[str]]:
+        before.clear()
+        before.update(member.pid for member in descendants(stage.runtime.pid))
+        return await stage.denied("breaker.processes", {"pids": pids})
+
     was = signal.signal(signal.SIGWINCH, lambda number, _: heard.append(number))  # whoever does not listen ignores it
     try:
-        found = await stage.completed("breaker.processes", {"pids": pids})
+        found, denied = await assert_harmless(stage, attack)
     finally:
         signal.signal(signal.SIGWINCH, was)
     found.pop("everybody: signal")  # the kernel says yes to kill(-1) even if nobody got the signal
     assert heard == []
     assert_all_denied(found)
+    assert denied >= {*DENIED.split(), *DENIED_ASKED}, "everything that was tried stands in the audit"
     grown = {member.pid for member in descendants(stage.runtime.pid)} - before
     assert len(grown) <= 2, "bubblewrap and the worker itself"
     assert await stage.completed("bystander.echo", {"text": "x"}, "sibling") == {"text": "x", "version": 1}
     assert await asyncio.to_thread(stage.runtime.worker, "bystander", "sibling") == sibling
+
+
+async def test_children_are_as_confined_as_their_parent(on_sandboxed: Stage) -> None:
+    """Where a manifest asks for children (S3 alone has them), they may run no program and reach nothing either."""
+    found, denied = await assert_harmless(on_sandboxed, lambda: on_sandboxed.denied("brood.programs"))
+    assert_all_denied(found)
+    assert denied >= {"execve", "memfd_create", "socket AF_INET", "ptrace"}
 
 
 ENVIRONMENT = {"LINEUP_SOCKET", "LINEUP_LEVEL", "LINEUP_BUNDLE", "HOME", "TMPDIR", "LANG", "PWD", "LC_CTYPE"}

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from hostile.support.stage import RSS_GROWTH_BYTES_MAX, Meter, Stage, variant
+from processes.support.waiting import until
 
 
 def symlink_to_a_secret(bundle: Path, home: Path) -> None:
@@ -95,6 +96,29 @@ TRAPS = (
     entry_outside,
     not_a_folder,
 )
+
+
+async def test_what_a_worker_leaves_is_cleared_without_a_trap(on_confined: Stage) -> None:
+    """Links to what it may not read, folders without rights, and more of them in each other than can be recursed."""
+    stage, home = on_confined, on_confined.runtime.home
+    token = home / "run" / "agent.token"
+    secret, places = token.read_bytes(), home / "run" / "w"
+    links = {"token": str(token), "home": str(home), "apps": str(home / "apps")}
+    apps = set((home / "apps").iterdir())
+    before = set(places.iterdir())
+    call_id = await stage.begin("prowler.litter", {"links": links, "depth": 1_200})
+    result = (await stage.agent.result(call_id))["result"]
+    assert result["left"] == sorted([*(f"link-{name}" for name in links), "closed", "closed too", "d"])
+    (instance_id,) = {row["subjects"][1] for row in await stage.audited("call.routed") if call_id in row["subjects"]}
+    assert len(set(places.iterdir()) - before) == 1
+    answer = await asyncio.to_thread(
+        stage.runtime.action, "instance.close", f"close-{call_id}", instance_id=instance_id
+    )
+    assert answer["accepted"], answer
+    await until(lambda: set(places.iterdir()) <= before, 20, "what it left is gone")
+    assert token.read_bytes() == secret
+    assert set((home / "apps").iterdir()) == apps
+    assert await stage.completed("bystander.echo", {"text": "x"}) == {"text": "x", "version": 1}
 
 
 @pytest.mark.parametrize("trap", TRAPS, ids=lambda trap: trap.__name__)

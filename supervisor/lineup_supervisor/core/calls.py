@@ -1,8 +1,7 @@
 """Tool calls: their one record, their one result, and everything that moves a call between the two.
 
-Owns ``CALLS`` and its indexes. A call gets into a terminal state only through ``settle``; the outbox result is
-written there and nowhere
-else, in the same transaction.
+Owns ``CALLS`` and its indexes. A call gets into a terminal state only through ``settle``; the outbox result is written
+there and nowhere else, in the same transaction.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Which instances have a process just now. Owns ``WORKERS``, ``WANTED`` and ``START_QUEUE``.
 
 An instance wants a worker while there is something that only its code can do: undelivered inbox items, running calls,
-its own pending questions,
-an open surface on screen. Everything here is derived again from rows after each event that touched an instance, so
-that no start can be forgotten.
+its own pending questions, an open surface on screen. Everything here is derived again from rows after each event that
+touched an instance, so that no start can be forgotten.
 """
 
 from __future__ import annotations
@@ -76,6 +75,8 @@ def reconcile(ctx: Ctx) -> None:
         instance = ctx.get(INSTANCES, (instance_id,))
         if instance is not None:
             _reconcile_one(ctx, instance)
+        else:  # closed and swept away in this very event
+            _forget_wish(ctx, instance_id)
     _start_from_queue(ctx)
 
 

@@ -95,6 +95,17 @@ class WorkerThrottled(Event, frozen=True, kw_only=True):
     detail: str
 
 
+class WorkerDenied(Event, frozen=True, kw_only=True):
+    """The sandbox has kept the worker from something that it tried. Told once per incarnation and ``operation``.
+
+    ``operation``: the system call, with what makes it one thing or another: ``ptrace``, ``socket AF_INET``, …
+    """
+
+    instance_id: str
+    incarnation: int
+    operation: str
+
+
 class WorkerExited(Event, frozen=True, kw_only=True):
     """The one completion of ``StartWorker``: the process is gone, or never came to be.
 
@@ -164,6 +175,7 @@ AnyEvent = (
     | WorkerStarted
     | WorkerFrame
     | WorkerThrottled
+    | WorkerDenied
     | WorkerExited
     | HostQuery
     | HostAction

@@ -82,8 +82,7 @@ def acknowledge(ctx: Ctx, instance: Instance, body: dict[str, Any]) -> None:
 
     Raises:
         LineUpError: ``message_invalid`` if it was never sent to this worker; ``call_already_final`` if it was
-        withdrawn because
-            its call has ended, so that the handler must not run.
+            withdrawn because its call has ended, so that the handler must not run.
     """
     seq = body["seq"]
     worker = ctx.need(WORKERS, (instance.instance_id,))

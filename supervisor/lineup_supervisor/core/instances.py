@@ -1,8 +1,7 @@
 """Instances and their place on screen: create, bring to the front, send back, close.
 
 Owns ``INSTANCES``, ``LIVE_INSTANCES`` and ``Conversation.focus``. Processes are ``embodiment``'s business. The bottom
-of a focus
-stack is always the conversation's Interact, so that focus never points into the void.
+of a focus stack is always the conversation's Interact, so that focus never points into the void.
 """
 
 from __future__ import annotations
@@ -130,7 +129,8 @@ def front(ctx: Ctx, instance_id: str) -> None:
     for other in rest[-1:]:
         _leave_screen(ctx, other)
     _enter_screen(ctx, instance_id)
-    audit(ctx, "focus.changed", instance_id, conversation.conversation_id, depth=len(rest) + 1)
+    depth = len(ctx.need(CONVERSATIONS, (conversation.conversation_id,)).focus)  # whoever left may have been closed
+    audit(ctx, "focus.changed", instance_id, conversation.conversation_id, depth=depth)
 
 
 def back(ctx: Ctx, instance_id: str) -> None:
@@ -212,6 +212,8 @@ def _remove_from_focus(ctx: Ctx, conversation: Conversation, instance_id: str) -
     if was_top and rest:
         _enter_screen(ctx, rest[-1])
         audit(ctx, "focus.restored", rest[-1], conversation.conversation_id, depth=len(rest))
+    elif not was_top and ctx.need(INSTANCES, (instance_id,)).state != InstanceState.CLOSED:
+        audit(ctx, "focus.left", instance_id, conversation.conversation_id, depth=len(rest))
 
 
 def _enter_screen(ctx: Ctx, instance_id: str) -> None:

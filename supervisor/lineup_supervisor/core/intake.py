@@ -1,9 +1,8 @@
 """A tool call comes in: every check, in its fixed order, before anything is written.
 
 Order: envelope (by the link), known call_id, share, link scope, revision, descriptor, input schema, MiniApp state,
-permission; then the
-record, then ``routing``. A refusal from link scope on is the call's terminal result too, so that no call is left
-without one.
+permission; then the record, then ``routing``. A refusal from link scope on is the call's terminal result too, so that
+no call is left without one.
 """
 
 from __future__ import annotations
@@ -82,7 +81,8 @@ def submit(ctx: Ctx, agent_id: str, conversation_id: str, payload: dict[str, Any
         calls.reject(ctx, call, error)
         return {"accepted": False, **error.as_dict()}
     if ctx.get(CONVERSATIONS, (conversation_id,)) is None:
-        instances.open_conversation(ctx, conversation_id, agent_id, opened_by="agent")
+        title = str(tool.descriptor.get("title") or call.tool_id)[: limits.TITLE_LENGTH_MAX]
+        instances.open_conversation(ctx, conversation_id, agent_id, opened_by="agent", title=title)
     routing.route(ctx, call, tool)
     return {"accepted": True}
 

@@ -1,8 +1,7 @@
 """Standard interactions: questions to a person, kept by the Runtime until the first answer.
 
 Owns ``INTERACTIONS`` and its indexes. The owner of an interaction is stamped here, from what the Runtime itself knows
-of the
-sender; no request can carry one. Answers go to the owner's inbox and nowhere else.
+of the sender; no request can carry one. Answers go to the owner's inbox and nowhere else.
 """
 
 from __future__ import annotations
@@ -319,8 +318,12 @@ def _close(
     reason: str = "",
     tell_owner: bool = True,
 ) -> None:
-    """No more answers: stop the expiry, let the parent's clock run again, tell the owner."""
-    interaction = _move(ctx, interaction, event, result=result, draft=None, reason=reason)
+    """No more answers: stop the expiry, let the parent's clock run again, tell the owner.
+
+    An answer that was given stays in the record, also if nobody is left to take it over.
+    """
+    kept = interaction.result if result is None else result
+    interaction = _move(ctx, interaction, event, result=kept, draft=None, reason=reason)
     timers.clear_timer(ctx, "interaction", interaction.interaction_id)
     if interaction.status != InteractionState.SUBMITTED:
         ctx.delete(OPEN_INTERACTIONS, (interaction.instance_id, interaction.interaction_id))
@@ -371,7 +374,7 @@ def public(interaction: Interaction) -> dict[str, Any]:
     if interaction.key:
         body["key"] = interaction.key
     if interaction.purpose is not None:
-        body["purpose"] = {"capability": interaction.purpose["capability"]}
+        body["purpose"] = {name: interaction.purpose[name] for name in ("capability", "reason")}
     return body
 
 

@@ -2,10 +2,8 @@
 the state weighs.
 
 Owns the rows of ``SURFACE_PARTS``: the root object, and every larger object below it, is a row that only counts its
-members;
-each member is a row of its own. Knows nothing of surfaces, revisions or caps. A change is planned first, by reads
-alone; nothing is
-written before ``commit``.
+members; each member is a row of its own. Knows nothing of surfaces, revisions or caps. A change is planned first, by
+reads alone; nothing is written before ``commit``.
 
 Laws:
     1. ``load`` after ``patch`` equals ``merge`` of the RFC on what ``load`` gave before.

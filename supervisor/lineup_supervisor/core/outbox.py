@@ -1,8 +1,7 @@
 """The outbox: durable messages to agents, numbered without a gap, sent again until acknowledged.
 
 Owns ``OUTBOX_ITEMS`` and the cursors in ``Agent``. What is to be sent follows from the rows and the link's cursor
-alone, so a
-reconnect, a restart and the first send are the same code.
+alone, so a reconnect, a restart and the first send are the same code.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The one door: ``step(txn, event, now)``. Nothing else changes the Runtime's state.
 
-One event in, rules over typed rows, effects out. No clock, no I/O, no randomness; the caller commits, then carries
-the effects
-out in order.
+One event in, rules over typed rows, effects out. No clock, no I/O, no randomness; the caller commits, then carries the
+effects out in order.
 """
 
 from __future__ import annotations

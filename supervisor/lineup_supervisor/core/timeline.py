@@ -28,14 +28,20 @@ from lineup_supervisor.core.tables import INTERACTION, SESSION, SessionEvent, Se
 
 replace = msgspec.structs.replace
 _MARK = Mark()
+FIRST_WORDS_LENGTH_MAX = 60  # what a side bar has room for
 TRIM_ROWS_MAX = 16  # looked at for each new entry, so that a smaller bound is reached little by little
 
 
 def append(ctx: Ctx, conversation_id: str, kind: str, author: str, *, session_id: str = "", **fields: Any) -> Entry:
-    """Add one entry at the end. An ended session takes none: the entry stays in the main conversation alone."""
+    """Add one entry at the end. An ended session takes none: the entry stays in the main conversation alone.
+
+    A conversation that nobody has named is called by the first words said in it.
+    """
     conversation = ctx.need(CONVERSATIONS, (conversation_id,))
     n = conversation.next_entry
-    ctx.put(CONVERSATIONS, (conversation_id,), replace(conversation, next_entry=n + 1, updated_ms=ctx.now.wall_ms))
+    title = conversation.title or (_first_words(fields["text"]) if kind == "text" else "")
+    named = replace(conversation, next_entry=n + 1, updated_ms=ctx.now.wall_ms, title=title)
+    ctx.put(CONVERSATIONS, (conversation_id,), named)
     if session_id and not _is_open(ctx, session_id):
         session_id = ""
     entry = Entry(
@@ -54,6 +60,12 @@ def append(ctx: Ctx, conversation_id: str, kind: str, author: str, *, session_id
     if ctx.policy.timeline_entries_max:
         _trim(ctx, conversation_id, n - ctx.policy.timeline_entries_max)
     return entry
+
+
+def _first_words(text: str) -> str:
+    """Its first line with anything in it, without the marks of Markdown around it."""
+    lines = (line.strip(" \t\r#>*_`~-") for line in text.splitlines())
+    return next((line for line in lines if line), "")[:FIRST_WORDS_LENGTH_MAX].rstrip()
 
 
 def _trim(ctx: Ctx, conversation_id: str, last: int) -> None:

@@ -1,8 +1,8 @@
 """The core's view of the store: ordered typed tables inside one transaction.
 
 A key is a tuple of strings (ids, no NUL) and non-negative integers below 2**63; order is that of the tuples. A row is
-an
-immutable value. Two implementations exist, ``edges.store`` (LMDB) and ``edges.store_memory``; the same tests hold both.
+an immutable value. Two implementations exist, ``edges.store`` (LMDB) and ``edges.store_memory``; the same tests hold
+both.
 """
 
 from __future__ import annotations

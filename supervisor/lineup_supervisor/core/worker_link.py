@@ -1,8 +1,7 @@
 """The worker link: what each message of a worker does, for the instance that the privileged side says it is.
 
 No message carries a scope, an instance or a conversation. Where one names a call, an interaction, a surface or an
-artifact, the rule that
-takes it checks that it belongs to this instance.
+artifact, the rule that takes it checks that it belongs to this instance.
 """
 
 from __future__ import annotations

@@ -87,8 +87,16 @@ def system_call(number: int, *arguments: int) -> str:
     return call("syscall", ctypes.c_long(number), *(ctypes.c_long(argument) for argument in arguments))
 
 
+def supervisor() -> int:
+    # Its number as it sees itself. If that is ours (both are first in a PID namespace), we do not see it at all.
+    pid = int(TARGETS["supervisor_pid"])
+    if pid == os.getpid():
+        raise ProcessLookupError(errno.ESRCH, "that number is our own here")
+    return pid
+
+
 def signal_supervisor() -> str:
-    os.kill(TARGETS["supervisor_pid"], 0)
+    os.kill(supervisor(), 0)
     return "could signal it"
 
 
@@ -109,14 +117,13 @@ def foreign_environment() -> str:
 
 
 ARM = os.uname().machine == "aarch64"
-SUPERVISOR = f"/proc/{TARGETS['supervisor_pid']}"
 ATTEMPTS: dict[str, Callable[[], object]] = {
     "read_home": list_home,
     "stat_home": lambda: os.stat(TARGETS["canary"]) and "found a file by its path",
     "read_canary": lambda: read_file(TARGETS["canary"]),
     "read_passwd": lambda: read_file("/etc/passwd"),
-    "supervisor_environ": lambda: read_file(f"{SUPERVISOR}/environ"),
-    "supervisor_fds": lambda: list_folder(f"{SUPERVISOR}/fd"),
+    "supervisor_environ": lambda: read_file(f"/proc/{supervisor()}/environ"),
+    "supervisor_fds": lambda: list_folder(f"/proc/{supervisor()}/fd"),
     "write_bundle": write_beside_bundle,
     "write_root": write_root,
     "inherited_fds": foreign_descriptors,

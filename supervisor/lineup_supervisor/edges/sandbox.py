@@ -30,6 +30,8 @@ _SETTINGS = "LINEUP_LIMITS"  # read by lineup_sdk.confine
 # The spawner puts the numbers in.
 INFO_FD = "{info_fd}"
 LIFELINE_FD = "{lifeline_fd}"
+REPORT_FD = "{report_fd}"
+REPORT_VARIABLE = "LINEUP_REPORT"  # read by lineup_sdk.confine: where what seccomp denies is reported from
 WORKER_ENTRY = "from lineup_sdk.worker import main; main()"
 
 
@@ -213,16 +215,19 @@ def _command_s3(request: SandboxRequest, layout: PythonLayout, bwrap: str | None
     argv += ["--proc", "/proc", "--size", str(request.limits.tmp_bytes), "--tmpfs", policy.TMP_DIR]
     # The root and /dev are a tmpfs of bubblewrap's own, without a size: nothing may be written there.
     argv += ["--remount-ro", "/", "--chdir", policy.TMP_DIR, "--clearenv"]
-    for name, value in env.items():
+    for name, value in {**env, REPORT_VARIABLE: REPORT_FD}.items():
         argv += ["--setenv", name, value]
     python = _python(layout, (policy.PACKAGES_DIR, policy.SITE_DIR), request.entry)
     return Command((*argv, "--info-fd", INFO_FD, "--", *python), {}, sandboxed=True)
 
 
-def with_descriptors(argv: tuple[str, ...], *, info: int, lifeline: int | None) -> list[str]:
-    """The command line with the numbers of the inherited descriptors; without a lifeline the worker is told of none."""
+def with_descriptors(argv: tuple[str, ...], *, info: int, lifeline: int | None, report: int | None = None) -> list[str]:
+    """The command line with the numbers of the inherited descriptors; of one that is None it is told nothing."""
     number = "null" if lifeline is None else str(lifeline)
-    return [part.replace(INFO_FD, str(info)).replace(f'"{LIFELINE_FD}"', number) for part in argv]
+    values = {INFO_FD: str(info), f'"{LIFELINE_FD}"': number, REPORT_FD: "" if report is None else str(report)}
+    for placeholder, value in values.items():
+        argv = tuple(part.replace(placeholder, value) for part in argv)
+    return list(argv)
 
 
 def _settings(request: SandboxRequest, layout: PythonLayout) -> str:
@@ -237,8 +242,9 @@ def _settings(request: SandboxRequest, layout: PythonLayout) -> str:
         # Only a pid namespace takes along what has forked and left its session; without one there must be no children.
         children = request.level == "S3" and request.limits.processes > 0
         settings["landlock"] = _landlock(request, layout) if has_landlock() else None
-        settings["seccomp"] = base64.b64encode(seccomp.compile_filter(request.level, children=children)).decode()
-        settings["seal"] = base64.b64encode(seccomp.compile_seal()).decode()
+        filters = seccomp.compile_filters(request.level, children=children)
+        programs = {"seccomp": filters.main, "seal": filters.seal, "reporting_seal": filters.reporting_seal}
+        settings |= {name: base64.b64encode(code).decode() for name, code in programs.items() if code}
     return json.dumps(settings, separators=(",", ":"))
 
 

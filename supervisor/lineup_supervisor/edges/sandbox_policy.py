@@ -102,7 +102,7 @@ ALLOWED = _words(
     readlink readlinkat getdents getdents64 getcwd chdir fchdir umask
     mkdir mkdirat rmdir unlink unlinkat rename renameat renameat2
     link linkat symlink symlinkat
-    truncate ftruncate fallocate fsync fdatasync sync_file_range fadvise64 flock fchmod
+    truncate ftruncate fallocate fsync fdatasync sync_file_range fadvise64 flock
     getxattr lgetxattr fgetxattr listxattr llistxattr flistxattr
     dup dup2 dup3 fcntl pipe pipe2 poll ppoll select pselect6 epoll_create epoll_create1 epoll_ctl epoll_wait
     epoll_pwait epoll_pwait2 eventfd eventfd2 timerfd_create timerfd_settime timerfd_gettime signalfd signalfd4
@@ -125,14 +125,14 @@ ALLOWED = _words(
 )
 
 # On S3 these touch only the private /tmp. On S2 Landlock does not govern them, and they would reach the person's files.
-ALLOWED_S3_ONLY = _words("chmod fchmodat fchmodat2 utime utimes utimensat futimesat")
+ALLOWED_S3_ONLY = _words("chmod fchmod fchmodat fchmodat2 utime utimes utimensat futimesat")
 
-# Named, so that the attempt is answered with EPERM ("not allowed") and not with ENOSYS ("unknown").
+# Named, so that the attempt is answered with EPERM ("not allowed") and not with ENOSYS ("unknown"), and is reported.
 DENIED = _words(
     """
     execve execveat fork vfork memfd_create memfd_secret
     ptrace process_vm_readv process_vm_writev process_madvise kcmp pidfd_open pidfd_getfd pidfd_send_signal
-    add_key request_key keyctl bpf perf_event_open userfaultfd
+    add_key request_key keyctl bpf perf_event_open userfaultfd io_uring_setup io_uring_enter io_uring_register
     mount umount2 pivot_root chroot move_mount open_tree fsopen fsconfig fsmount fspick mount_setattr setns unshare
     init_module finit_module delete_module kexec_load kexec_file_load reboot swapon swapoff acct quotactl syslog
     open_by_handle_at name_to_handle_at fanotify_init
@@ -153,9 +153,8 @@ SOCKET_TYPE_MASK = 0xF  # the rest are SOCK_NONBLOCK and SOCK_CLOEXEC
 
 CLONE_THREAD = 0x0001_0000
 # CLONE_NEW{NS,CGROUP,UTS,IPC,USER,PID,NET,TIME}: never, not even where children are allowed.
-CLONE_NAMESPACES = (
-    0x0002_0000 | 0x0200_0000 | 0x0400_0000 | 0x0800_0000 | 0x1000_0000 | 0x2000_0000 | 0x4000_0000 | 0x80
-)
+CLONE_NAMESPACE_BITS = (0x0002_0000, 0x0200_0000, 0x0400_0000, 0x0800_0000, 0x1000_0000, 0x2000_0000, 0x4000_0000, 0x80)
+CLONE_NAMESPACES = sum(CLONE_NAMESPACE_BITS)
 
 IOCTLS = {  # no TIOCSTI, no TIOCLINUX: neither is here
     "TCGETS": 0x5401,
@@ -166,7 +165,13 @@ IOCTLS = {  # no TIOCSTI, no TIOCLINUX: neither is here
     "FIONCLEX": 0x5450,
     "FIOCLEX": 0x5451,
 }
+# No more than the calls that are tried to get out: what else these two may ask for is only unknown.
+DENIED_IOCTLS = {"TIOCSTI": 0x5412, "TIOCLINUX": 0x541C, "TIOCCONS": 0x541D}
+DENIED_PRCTLS = {"PR_SET_PDEATHSIG": 1, "PR_SET_DUMPABLE": 4, "PR_SET_PTRACER": 0x5961_6D61, "PR_SET_MM": 35}
 PRCTLS = {"PR_GET_DUMPABLE": 3, "PR_SET_NAME": 15, "PR_GET_NAME": 16, "PR_SET_SECCOMP": 22, "PR_SET_VMA": 0x5356_4D41}
+
+DOMAINS = 46  # of sockets, that Linux has numbers for
+SOCKET_TYPES = 16
 
 # libzmq sets its threads to the policy that they have; to another one no thread may be set.
 SCHED_OTHER = 0

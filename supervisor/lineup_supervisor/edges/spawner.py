@@ -28,7 +28,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from lineup_supervisor.edges.sandbox import Command, with_descriptors
+from lineup_supervisor.edges.sandbox import REPORT_VARIABLE, Command, with_descriptors
 
 F_SETSIG = 10  # fcntl(2), Linux; the fcntl module has it from 3.13 on
 _INFO_BYTES_MAX = 4_096
@@ -77,23 +77,27 @@ class Process:
 
     # ---- start
 
-    def _begin(self, command: Command, stdout: int | None, stderr: int | None) -> None:
+    def _begin(self, command: Command, stdout: int | None, stderr: int | None, report: int | None) -> None:
         info_read = info_write = -1
         argv: list[str] = list(command.argv)
+        env, passed = command.env, [] if report is None else [report]
         try:
             if command.sandboxed:
                 info_read, info_write = _info_pipe()
                 self._lifeline_read, self._lifeline_held = os.pipe2(os.O_CLOEXEC)
-                argv = with_descriptors(command.argv, info=info_write, lifeline=self._lifeline_read)
+                argv = with_descriptors(command.argv, info=info_write, lifeline=self._lifeline_read, report=report)
+                passed += [info_write, self._lifeline_read]
+            elif report is not None:
+                env = {**env, REPORT_VARIABLE: str(report)}
             child = subprocess.Popen(
                 argv,
-                env=command.env,
+                env=env,
                 cwd=command.cwd,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL if stdout is None else stdout,
                 stderr=subprocess.DEVNULL if stderr is None else stderr,
                 close_fds=True,
-                pass_fds=(info_write, self._lifeline_read) if command.sandboxed else (),
+                pass_fds=passed,
                 start_new_session=True,
             )
             child.returncode = 0  # reaped by pidfd below, never by Popen
@@ -279,15 +283,17 @@ class Spawner:
         on_pid: Callable[[int], None] | None = None,
         stdout: int | None = None,
         stderr: int | None = None,
+        report: int | None = None,
     ) -> Process:
         """Start one process. ``on_pid`` is called when its own pid is known, at most once and before ``on_exit``.
 
-        ``stdout`` and ``stderr`` are descriptors that the caller closes afterwards; None is /dev/null.
+        ``stdout``, ``stderr`` (None is /dev/null) and ``report``, which a worker gets to report from (``denials``), are
+        descriptors that the caller closes afterwards.
         """
         assert threading.current_thread() is threading.main_thread(), "spawn from the main thread only"
         process = Process(self, on_exit, on_pid)
         self.processes.add(process)
-        process._begin(command, stdout, stderr)
+        process._begin(command, stdout, stderr, report)
         return process
 
     def _forget(self, process: Process) -> None:

@@ -1,7 +1,7 @@
 """One worker as the daemon sees it: a process, its gate and its output, with one beginning and one end.
 
-Owns: putting sandbox, spawner, gate and logs together, and which reason an end gets. Must not know: the core, the
-store, or what a message means; the daemon turns these callbacks into events.
+Owns: putting sandbox, spawner, gate, watch, denials and logs together, and which reason an end gets. Must not know: the
+core, the store, or what a message means; the daemon turns these callbacks into events.
 
 Laws:
     * Every ``start_worker`` ends in exactly one ``on_exited``; ``on_started`` and every ``on_message`` come before it.
@@ -16,7 +16,6 @@ import asyncio
 import functools
 import os
 import secrets
-import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,8 +25,10 @@ from lineup_protocol.errors import LineUpError
 from lineup_supervisor.edges import sandbox
 from lineup_supervisor.edges import sandbox_policy as policy
 from lineup_supervisor.edges.cgroup import Cgroups, Scope
+from lineup_supervisor.edges.denials import Denials
 from lineup_supervisor.edges.gate import Gate, GateLimits
 from lineup_supervisor.edges.logs import Capture, LogDirectory
+from lineup_supervisor.edges.scratch import remove_tree
 from lineup_supervisor.edges.spawner import Exit, Process, Spawner
 from lineup_supervisor.edges.usage import Watch
 
@@ -37,6 +38,7 @@ DISCONNECT_GRACE_S = 1.0  # a worker that ends by itself loses its link a moment
 OnStarted = Callable[[int, str], None]
 OnMessage = Callable[[bytes], None]
 OnThrottled = Callable[[str, str], None]
+OnDenied = Callable[[str], None]
 OnExited = Callable[[str, str, int | None], None]
 
 
@@ -64,6 +66,7 @@ class WorkerProcess:
         on_message: OnMessage,
         on_exited: OnExited,
         on_throttled: OnThrottled,
+        on_denied: OnDenied,
     ) -> None:
         self.level: str = ""
         self.limits = policy.WorkerLimits()
@@ -73,6 +76,8 @@ class WorkerProcess:
         self._on_message = on_message
         self._on_exited = on_exited
         self._on_throttled = on_throttled
+        self._on_denied = on_denied
+        self._denials: Denials | None = None
         self._watch: Watch | None = None
         self._was_linked = False
         self._is_suppressing = False
@@ -170,8 +175,16 @@ class WorkerProcess:
                 capture = Capture(log, stream, fields, bytes_per_s=rate, on_suppressed=self._suppressed)
                 ends.append(capture.open())
                 self._captures.append(capture)
+            if level != "S1":  # nothing is denied there
+                self._denials = Denials(self._denied, self._unreported)
+                ends.append(self._denials.open())
             self._process = self._host.spawner.start(
-                command, on_exit=self._exited, on_pid=self._started, stdout=ends[0], stderr=ends[1]
+                command,
+                on_exit=self._exited,
+                on_pid=self._started,
+                stdout=ends[0],
+                stderr=ends[1],
+                report=ends[2] if self._denials is not None else None,
             )
         finally:
             for end in ends:
@@ -226,6 +239,13 @@ class WorkerProcess:
             rate = self.limits.stdout_bytes_per_s // 1024
             self._throttled("stdout_bytes_per_s", f"it prints more than {rate} KiB a second; the rest is dropped")
 
+    def _denied(self, operation: str) -> None:
+        self._log_line(note=f"denied by the sandbox: {operation}")
+        self._on_denied(operation)
+
+    def _unreported(self, why: str) -> None:
+        self._log_line(note=f"what the sandbox denies is not reported on this machine: {why}")
+
     # ---- the end
 
     def _exited(self, end: Exit) -> None:
@@ -262,12 +282,14 @@ class WorkerProcess:
             self._gate.close()
         for capture in self._captures:
             capture.finish()
+        if self._denials is not None:
+            self._denials.close()
         if self._watch is not None:
             self._watch.close()
         if self._scope is not None:
             self._scope.close()
         if self._place is not None:
-            shutil.rmtree(self._place, ignore_errors=True)
+            remove_tree(self._place)
         self._host.workers.discard(self)
         self._on_exited(end.reason, end.detail, end.exit_code)
 
@@ -281,8 +303,8 @@ class WorkerHost:
         self.entry = entry
         self.workers: set[WorkerProcess] = set()
         self._places = settings.run_dir / "w"
-        shutil.rmtree(self._places, ignore_errors=True)  # of a run before this one; its workers died with it
-        self._places.mkdir(mode=0o700, parents=True)
+        remove_tree(self._places)  # of a run before this one; its workers died with it
+        self._places.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def new_place(self) -> Path:
         """A private directory of one incarnation, with a name short enough for a socket below it."""
@@ -303,13 +325,15 @@ class WorkerHost:
         on_message: OnMessage,
         on_exited: OnExited,
         on_throttled: OnThrottled = lambda limit, detail: None,
+        on_denied: OnDenied = lambda operation: None,
     ) -> WorkerProcess:
         """Start one incarnation at ``level`` (which must be among ``settings.levels``; never at less).
 
         ``on_started(pid, level)``, then ``on_message(payload)`` for each message, then
-        ``on_exited(reason, detail, exit_code)``. ``on_throttled(limit, detail)`` in between, where it is slowed down.
+        ``on_exited(reason, detail, exit_code)``. ``on_throttled(limit, detail)`` in between, where it is slowed down;
+        ``on_denied(operation)`` where the sandbox has kept it from something, once for each.
         """
-        worker = WorkerProcess(self, on_started, on_message, on_exited, on_throttled)
+        worker = WorkerProcess(self, on_started, on_message, on_exited, on_throttled, on_denied)
         self.workers.add(worker)
         worker._begin(
             {

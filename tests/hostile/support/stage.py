@@ -103,6 +103,16 @@ class Stage:
         assert payload["status"] == "completed", payload
         return payload["result"]
 
+    async def denied(self, tool_id: str, input_: dict[str, Any] | None = None) -> tuple[Any, set[str]]:
+        """A call's result, and what the audit says that its worker was kept from."""
+        call_id = await self.begin(tool_id, input_)
+        payload = await self.agent.result(call_id)
+        assert payload["status"] == "completed", payload
+        rows = await self.audited("worker.denied", call_id)
+        told = [row["detail"]["operation"] for row in rows]
+        assert len(told) == len(set(told)), "each is told once"
+        return payload["result"], set(told)
+
     async def audited(self, kind: str, call_id: str = "") -> list[dict[str, Any]]:
         """Rows of this kind; with a call, those of the instance that it went to."""
         rows, _ = await asyncio.to_thread(self.runtime.audit)
@@ -179,6 +189,9 @@ async def measured(stage: Stage, attack: Any) -> tuple[Any, Meter]:
     return outcome, meter
 
 
+costs: list[tuple[str, float, float | None, int]] = []  # of each attack: its test, p99 beside it and without, growth
+
+
 async def assert_harmless(stage: Stage, attack: Any) -> Any:
     """The attack costs the supervisor no memory and the others no time, at least once in a few rounds; its outcome.
 
@@ -187,9 +200,10 @@ async def assert_harmless(stage: Stage, attack: Any) -> Any:
     for _ in range(ROUNDS):
         outcome, meter = await measured(stage, attack)
         assert meter.growth < RSS_GROWTH_BYTES_MAX, f"the supervisor grew by {meter.growth} bytes"
-        if meter.p99 < P99_S_MAX:
+        calm = None
+        if meter.p99 >= P99_S_MAX:
+            calm = (await measured(stage, lambda: asyncio.sleep(0)))[1].p99
+        costs.append((stage.agent.agent_id, meter.p99, calm, meter.growth))
+        if calm is None or meter.p99 < 3 * calm:
             return outcome
-        _, calm = await measured(stage, lambda: asyncio.sleep(0))
-        if meter.p99 < 3 * calm.p99:
-            return outcome
-    raise AssertionError(f"p99 of others is {meter.p99:.3f} s beside the attack, {calm.p99:.3f} s without")
+    raise AssertionError(f"p99 of others is {meter.p99:.3f} s beside the attack, {calm:.3f} s without")

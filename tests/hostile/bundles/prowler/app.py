@@ -45,7 +45,26 @@ async def files(call: ToolCall, sdk: SDK) -> dict[str, Any]:
         found[f"{name}: create"] = attempt(lambda path=path: (Path(path) / "planted").write_text("x"))
         found[f"{name}: replace"] = attempt(lambda path=path: os.rename(TMP, path))
     found["own bundle: write"] = attempt(lambda: (Path(os.environ["LINEUP_BUNDLE"]) / "app.py").open("ab"))
+    for name, path in (("own bundle", f"{os.environ['LINEUP_BUNDLE']}/app.py"), ("library", os.__file__)):
+        found[f"{name}: chmod by descriptor"] = attempt(lambda path=path: os.fchmod(os.open(path, os.O_RDONLY), 0o777))
+        found[f"{name}: times by descriptor"] = attempt(lambda path=path: os.utime(os.open(path, os.O_RDONLY)))
     found["own socket: unlink"] = attempt(lambda: os.unlink(os.environ["LINEUP_SOCKET"].removeprefix("ipc://")))
     socket_folder = os.path.dirname(os.environ["LINEUP_SOCKET"].removeprefix("ipc://"))
     found["own socket: replace"] = attempt(lambda: os.symlink("/tmp/x", f"{socket_folder}/s2"))
     return found
+
+
+@app.tool("prowler.litter")
+async def litter(call: ToolCall, sdk: SDK) -> dict[str, Any]:
+    """Leaves what is hard to clean up: links to what it cannot read, folders without rights, and very deep ones."""
+    for name, path in call.input["links"].items():
+        (TMP / f"link-{name}").symlink_to(path)
+    for name in ("closed", "closed too"):
+        (TMP / name).mkdir(mode=0)
+    here = os.open(TMP, os.O_RDONLY)
+    for _ in range(call.input["depth"]):
+        os.mkdir("d", dir_fd=here)
+        deeper = os.open("d", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = deeper
+    return {"left": sorted(os.listdir(TMP))}
