@@ -16,18 +16,18 @@ UNAUDITED = ("storage_full",)
 
 def row_hash(row: dict[str, Any]) -> str:
     """sha256 over the previous hash's bytes and the row without ``prev`` and ``hash``, as canonical JSON."""
-    body = _whole({name: value for name, value in row.items() if name not in ("prev", "hash")})
+    body = whole({name: value for name, value in row.items() if name not in ("prev", "hash")})
     text = json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(bytes.fromhex(row["prev"]) + text.encode()).hexdigest()
 
 
-def _whole(value: Any) -> Any:
+def whole(value: Any) -> Any:
     """Canonical JSON writes whole floats as integers: 1.0 and 1 are the same number."""
     if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
         return int(value)
     if isinstance(value, dict):
-        return {name: _whole(item) for name, item in value.items()}
-    return [_whole(item) for item in value] if isinstance(value, list | tuple) else value
+        return {name: whole(item) for name, item in value.items()}
+    return [whole(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def check_chain(history: History) -> Iterator[Fault]:

@@ -52,13 +52,32 @@ class WorkerLog:
 
 @dataclass
 class HostLog:
-    """``boot`` (boot_id), ``action`` ({action_id, name, args}), ``reply`` ({action_id, accepted, …}), ``delta``
-    ({revision, changes}), ``snapshot`` (the query's answer), ``watched`` ({agent_id, call_id, record})."""
+    """``boot`` (boot_id), ``replaced`` (a new Host, which knows nothing), ``action`` ({action_id, name, args}),
+    ``reply`` ({action_id, accepted, …}), ``delta`` ({revision, changes}), ``snapshot`` (the query's answer) and
+    ``watched`` ({agent_id, call_id, record})."""
 
     entries: list[Entry] = field(default_factory=list)
 
     def of(self, what: str) -> Iterator[Entry]:
         return (entry for entry in self.entries if entry.what == what)
+
+
+@dataclass
+class Look:
+    """What the Runtime said of itself in answer to public queries at one moment, when ``audit_rows`` rows were written.
+
+    ``instances`` and ``operations`` are by id, None where the Runtime knows of none; the rest are the answers as they
+    came.
+    """
+
+    at: int
+    audit_rows: int
+    status: dict[str, Any]
+    snapshot: dict[str, Any]
+    calls: list[dict[str, Any]]
+    interactions: list[dict[str, Any]]
+    instances: dict[str, dict[str, Any] | None]
+    operations: dict[str, dict[str, Any] | None]
 
 
 @dataclass
@@ -74,6 +93,7 @@ class History:
     audit: list[dict[str, Any]] = field(default_factory=list)
     audit_head: dict[str, Any] = field(default_factory=dict)
     status: dict[str, Any] = field(default_factory=dict)
+    looks: list[Look] = field(default_factory=list)  # in the order of their ``audit_rows``
     processes: list[str] = field(default_factory=list)
     unrest: str = ""
     stale: list[str] = field(default_factory=list)  # what a worker believed in a quiet moment against what Hosts knew

@@ -77,7 +77,7 @@ def check_focus(history: History) -> Iterator[Fault]:
     conversations: dict[str, Row] = {}
     known = False
     for entry in history.host.entries:
-        if entry.what == "boot":
+        if entry.what in ("boot", "replaced"):
             known = False
         elif entry.what == "snapshot":
             instances = {row["instance_id"]: row for row in entry.data["instances"]}

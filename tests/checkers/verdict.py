@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from checkers import agents, audit, causes, operations, people, refusals, remains, restarts, workers
+from checkers import agents, audit, causes, comparison, operations, people, refusals, remains, restarts, workers
 from checkers.history import Fault, History
 
 CHECKERS = (
@@ -26,6 +26,7 @@ CHECKERS = (
     audit.check_chain,
     audit.check_refusals,
     remains.check_rest,
+    comparison.check_model,
 )
 
 

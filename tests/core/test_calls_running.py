@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from core.harness import Core, Worker, status_of
+from lineup_supervisor.core import effects as fx
+from lineup_supervisor.core import events as ev
 from lineup_supervisor.core.policy import Policy
 from lineup_supervisor.core.schema import CALLS, INBOX, INSTANCES, START_QUEUE, WORKERS
 
@@ -530,8 +532,6 @@ def test_an_unknown_protocol_version_is_refused_by_name(core: Core) -> None:
 
 
 def test_reclaiming_takes_the_least_recently_used_first(core: Core) -> None:
-    from lineup_supervisor.core import events as ev
-
     core.call_accepted("lab.direct", call_id="k1")
     first = core.start("lab")
     first.accept("tool.complete", call_id="k1", result=RESULT)
@@ -543,6 +543,32 @@ def test_reclaiming_takes_the_least_recently_used_first(core: Core) -> None:
     assert (first.stopped, second.stopped) == ("reclaimed", None)
     first.exit("stopped")
     assert core.row(INSTANCES, first.instance_id).state == "suspended"
+
+
+def idle(core: Core, scope: str, call_id: str) -> Worker:
+    """A worker that has done its call, in the background."""
+    core.call_accepted(f"{scope}.direct", call_id=call_id)
+    worker = core.start(scope)
+    worker.accept("tool.complete", call_id=call_id, result=RESULT)
+    core.advance(1)
+    return worker
+
+
+def test_no_more_workers_are_let_go_of_than_starts_wait_and_none_by_a_question() -> None:
+    core = Core(policy=Policy(workers_max=2))
+    core.connect("a1")
+    first, second = idle(core, "lab", "k1"), idle(core, "lab2", "k2")
+    core.call_accepted("lab.direct", call_id="k3", conversation="c2")
+    assert [first.stopped, second.stopped] == ["reclaimed", None]
+    before = core.dump()
+    assert [type(e) for e in core.do(ev.HostQuery(event_id=core.new_id(), reply_to="h", name="status", args={}))] == [
+        fx.ReplyHost
+    ]
+    assert core.dump() == before
+    core.send("ping", {})
+    assert [first.stopped, second.stopped] == ["reclaimed", None], "one place is enough for one start"
+    first.exit("stopped")
+    assert core.start("lab").instance_id == core.instance("lab", "c2").instance_id
 
 
 def test_hello_twice_is_a_violation(core: Core) -> None:

@@ -118,6 +118,20 @@ def test_the_stack_survives_a_restart(core: Core) -> None:
     assert (state(core, "lab2"), state(core, "lab"), state(core, "chat")) == ("foreground", "suspended", "background")
 
 
+def test_the_audit_tells_every_change_of_the_stack(core: Core) -> None:
+    """Whoever leaves from below the front is named, and the depth counts what closed on the way."""
+    opened(core, "lab")
+    opened(core, "lab2")
+    core.did("instance.back", instance_id=core.instance("lab").instance_id)
+    assert focus(core) == ["chat", "lab2"]
+    (left,) = core.audited("focus.left")
+    assert (left.subjects[0], left.detail) == (core.instance("lab").instance_id, {"depth": 2})
+    core.call_accepted("timer.start", {"duration_seconds": 60}, call_id="t1")
+    core.did("instance.front", instance_id=core.instance("lab2").instance_id)
+    assert focus(core) == ["chat", "lab2"], "the operation was interrupted, and its instance closed"
+    assert core.audited("focus.changed")[-1].detail == {"depth": 2}
+
+
 def test_home_keeps_what_was_above_in_the_stack(core: Core) -> None:
     opened(core, "lab")
     core.did("conversation.home", conversation_id="c1")

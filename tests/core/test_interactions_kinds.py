@@ -336,3 +336,14 @@ def test_a_request_that_breaks_a_rule_is_refused(core: Core, request_: Any) -> N
     before = core.dump()
     assert worker.refused("ui.request", request=request_) == "interaction_invalid"
     assert core.dump() == before
+
+
+def test_an_answer_stays_in_the_record_of_a_question_whose_owner_was_closed(core: Core) -> None:
+    """It was accepted and said to be: nobody takes it over any more, but it was given."""
+    core.call_accepted("lab.direct", call_id="k1")
+    worker = core.start("lab")
+    asked = worker.accept("ui.request", request={"kind": "confirm", **CONFIRM})["interaction_id"]
+    core.did("interaction.answer", interaction_id=asked, result={"approved": True})
+    core.did("instance.close", instance_id=worker.instance_id, force=True)
+    row = core.row(INTERACTIONS, asked)
+    assert (row.status, row.result) == ("failed", {"approved": True})

@@ -9,6 +9,7 @@ import pytest
 
 from core.harness import Core
 from lineup_protocol.errors import CODES, LineUpError
+from lineup_supervisor.core import events as ev
 from lineup_supervisor.core import machine
 from lineup_supervisor.core.machine import IGNORE, Ignore, Machine, Refuse
 from lineup_supervisor.core.tables import CALL, MACHINES
@@ -118,6 +119,17 @@ def _remaining_moves(core: Core) -> None:
     core.did("person.text", conversation_id="c1", text="late", session_id=session_id)
     core.call_accepted("timer.start", {"duration_seconds": 1}, call_id="k9", link="l2")
     core.advance(2)
+    core.call_accepted("lab2.direct", call_id="k10", link="l2")
+    other = core.start("lab2")
+    surface = other.accept("surface.open", entry="surface/index.html", state={})
+    core.did("surface.submit", surface_id=surface["surface_id"], payload=1)
+    other.accept("surface.close", surface_id=surface["surface_id"])
+    other.take_all()
+    other.accept("tool.complete", call_id="k10", result={"n": 1})
+    core.do(ev.ReclaimWorkers(event_id=core.new_id(), count=9))
+    assert other.stopped == "reclaimed"
+    other.exit("stopped")
+    core.did("instance.close", instance_id=other.instance_id, force=True)
 
 
 def test_every_move_is_made_or_justified() -> None:

@@ -385,6 +385,29 @@ async def test_a_worker_stands_still_and_goes_on(bench: Bench) -> None:
     await day.verdict()
 
 
+async def test_hostshell_stands_still_and_goes_on(bench: Bench) -> None:
+    """SIGSTOP and SIGCONT of hostshell: the work goes on behind it, and all of it arrives afterwards, once."""
+    day, agent, found = bench.day(), bench.agent, bench.runtime
+    await agent.connect()
+    call_id = await day._ask("k", "lab.on_cue", text=day.tag)
+    await until_async(lambda: _is(agent, call_id, "running"), 20, "the call runs")
+    pid, worker = found.service("hostshell"), await lab_worker(bench)
+    assert pid is not None
+    with stopped(pid):
+        cue(worker).touch()
+        await until(lambda: found.query("call", call_id=call_id)["status"] == "completed", 10, "the call has ended")
+        await agent.send_frame(agent.frame("ping", {}))
+        answer = found.action("person.text", day._id("p"), conversation_id=agent.conversation, text=f"from {day.tag}")
+        assert answer["accepted"], answer
+        assert call_id not in agent.results
+    assert (await agent.result(call_id))["status"] == "completed"
+    await agent.until(lambda: f"from {day.tag}" in [text["text"] for text in agent.texts], 5, "the person's text")
+    await agent.until(lambda: agent.frames[-1]["type"] == "lineup.v1.pong", 5, "and the answer to the ping")
+    assert found.service("hostshell") == pid
+    cue(worker).unlink()
+    await day.verdict()
+
+
 async def test_a_hung_worker_counts_as_crashed(own: Runtime) -> None:
     """No pongs: it is killed as hung, and its retry_safe call is delivered to the next one."""
     (own.home / "config.toml").write_text("[workers]\nheartbeat_ms = 100\nmissed_heartbeats_max = 3\n")

@@ -68,8 +68,8 @@ class SimAgent:
             self.connect()
         elif rng.random() < mix.malformed:
             self.send(self._malformed())
-        elif self.calls and rng.random() < mix.resend:
-            self._resend(rng.choice(list(self.calls.values())))
+        elif rng.random() < mix.resend and (again := self._to_resend()):
+            self._resend(rng.choice(again))
         elif self.calls and rng.random() < mix.cancel:
             self._say("tool.cancel", {"call_id": rng.choice(list(self.calls)), "reason": "changed my mind"})
         elif self.seen > self.acked and rng.random() > mix.lost_ack:
@@ -137,6 +137,11 @@ class SimAgent:
         frame = self._envelope("tool.call", payload, conversation)
         self.calls[payload["call_id"]] = frame
         self.send(frame)
+
+    def _to_resend(self) -> list[Frame]:
+        """With retention as short as in some runs, a call whose result it has could be a new one by then."""
+        kept = [c for c in self.calls if not self.world.mix.kept_max or c not in self.results]
+        return [self.calls[call_id] for call_id in kept]
 
     def _resend(self, frame: Frame) -> None:
         """The same message, the same call in a new message, or (a fault) other content under the same call_id."""

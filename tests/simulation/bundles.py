@@ -116,5 +116,15 @@ def bundle(manifest: dict[str, Any]) -> Bundle:
     return Bundle(digest=digest, path=f"/bundles/{digest[:8]}", manifest=manifest)
 
 
+def guest(version: str) -> dict[str, Any]:
+    """A stranger's MiniApp, which the operator installs, upgrades and removes. Its second version drops a tool."""
+    manifest = lab("guest", kind="installed", version=version)
+    if version != "1.0.0":
+        kept = [tool for tool in manifest["tools"] if not tool["id"].endswith(".poke")]
+        manifest["tools"] = [*kept, _tool("guest", "extra", "direct", retry_safe=True)]
+    return manifest
+
+
 BUNDLES = (bundle(chat()), bundle(lab()), bundle(lab("lab2")), bundle(timer()))
-TOOLS = {tool["id"]: tool for each in BUNDLES for tool in each.manifest["tools"]}
+GUESTS = {version: bundle(guest(version)) for version in ("1.0.0", "2.0.0")}
+TOOLS = {tool["id"]: tool for each in (*BUNDLES, *GUESTS.values()) for tool in each.manifest["tools"]}

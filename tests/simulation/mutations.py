@@ -27,7 +27,16 @@ from lineup_supervisor.core import (
     timers,
     worker_link,
 )
-from lineup_supervisor.core.schema import AGENTS, CALLS, INBOX, OUTBOX_ITEMS, WORKERS
+from lineup_supervisor.core.schema import (
+    AGENTS,
+    CALLS,
+    CONVERSATIONS,
+    INBOX,
+    INSTANCES,
+    OUTBOX_ITEMS,
+    SNAPSHOTS,
+    WORKERS,
+)
 from lineup_supervisor.core.tables import INTERACTION, CallEvent, InteractionEvent, InteractionState
 from lineup_supervisor.engine import Engine
 from simulation.run import run
@@ -91,11 +100,17 @@ def applied(name: str) -> Iterator[None]:
 
 def caught_by(name: str, *, seeds: int, steps: int) -> tuple[str, int] | None:
     """The checker that catches the mutation and the seed at which it does; None if nobody notices."""
+    found = all_that_catch(name, seeds=seeds, steps=steps)
+    return found and (found[0][0], found[1])
+
+
+def all_that_catch(name: str, *, seeds: int, steps: int) -> tuple[list[str], int] | None:
+    """Every checker that speaks at the first seed at which one does."""
     with applied(name):
         for seed in range(seeds):
-            for fault in run(seed, steps).faults:
-                if fault.checker not in _OWN:
-                    return fault.checker, seed
+            checkers = [fault.checker for fault in run(seed, steps).faults if fault.checker not in _OWN]
+            if checkers:
+                return list(dict.fromkeys(checkers)), seed
     return None
 
 
@@ -414,3 +429,46 @@ def break_chain(patch: Patch) -> None:
         return orig("0" * 64, body)
 
     orig = patch.set(audit, "chain", chain)
+
+
+# what only the reference model sees: the records say otherwise than what was decided and told
+
+
+@mutation("a call's record holds another result than its agent got")
+def change_record(patch: Patch) -> None:
+    def settle(ctx: Any, call: Any, event: Any, **how: Any) -> Any:
+        done = orig(ctx, call, event, **how)
+        if done.result is not None and "n" in done.result:
+            ctx.put(CALLS, calls.key_of(done), replace(done, result=done.result | {"n": done.result["n"] + 1}))
+        return done
+
+    orig = patch.set(calls, "settle", settle)
+
+
+@mutation("two below the front change places in the focus stack")
+def shuffle_focus(patch: Patch) -> None:
+    def front(ctx: Any, instance_id: str) -> None:
+        orig(ctx, instance_id)
+        key = (ctx.need(INSTANCES, (instance_id,)).conversation_id,)
+        row = ctx.need(CONVERSATIONS, key)
+        if len(row.focus) > 2:
+            ctx.put(CONVERSATIONS, key, replace(row, focus=(*row.focus[:-1][::-1], row.focus[-1])))
+
+    orig = patch.set(instances, "front", front)
+
+
+@mutation("a draft is confirmed and not kept")
+def forget_drafts(patch: Patch) -> None:
+    patch.set(interactions, "keep_draft", lambda ctx, interaction_id, draft: None)
+
+
+@mutation("a saved state is confirmed and another one kept")
+def forget_states(patch: Patch) -> None:
+    def save(ctx: Any, instance: Any, body: Any) -> Any:
+        answer = orig(ctx, instance, body)
+        saved = ctx.need(SNAPSHOTS, (instance.instance_id,))
+        ctx.put(SNAPSHOTS, (instance.instance_id,), replace(saved, state={}))
+        return answer
+
+    orig = worker_link._RULES["state.save"]
+    patch.item(worker_link._RULES, "state.save", save)

@@ -5,10 +5,12 @@ They know what deltas and snapshots told them; every action has an id and is som
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from checkers.history import Entry
 from lineup_supervisor.core import events as ev
+from simulation import bundles
 
 if TYPE_CHECKING:
     from simulation.world import World
@@ -53,7 +55,13 @@ class Person:
         self._asked.clear()
         self.query("snapshot")
 
-    def delta(self, revision: int, changes: tuple[Row, ...]) -> None:
+    def replaced(self) -> None:
+        """Another Host takes the place of one that was stopped; the Runtime's answers to that one are lost."""
+        self.note("replaced", None)
+        self._asked.clear()
+        self.query("snapshot")
+
+    def delta(self, revision: int, changes: Sequence[Row]) -> None:
         self.note("delta", {"revision": revision, "changes": changes})
         for change in changes:
             rows = self._rows.get(change["kind"])
@@ -101,6 +109,7 @@ class Person:
                 actor=actor,
                 name=action,
                 args=args,
+                bundle=bundles.GUESTS[args["version"]] if action == "apps.add" else None,
             )
         )
 
@@ -109,8 +118,8 @@ class Person:
         rng, mix = self.world.rng, self.world.mix
         if self._actions and rng.random() < mix.double_answer:
             action_id, name, args, actor = rng.choice(self._actions[-8:])
-            if rng.random() < 0.5:
-                action_id = ""  # the same wish again, as a new action
+            if rng.random() < 0.5 and not (mix.kept_max and name == "call.start"):
+                action_id = ""  # the same wish again, as a new action; a call of that id may have gone and be a new one
             self.do(name, actor=actor, action_id=action_id, **args)
         elif rng.random() < mix.close:
             self._close_something()
@@ -196,8 +205,10 @@ class Person:
     def _operate(self) -> None:
         rng, world = self.world.rng, self.world
         roll = rng.random()
-        scope = rng.choice(("lab", "lab2", "timer", "chat"))
-        if roll < 0.2:
+        scope = rng.choice(("lab", "lab2", "timer", "chat", "guest"))
+        if rng.random() < 0.4:
+            self._change_guest()
+        elif roll < 0.2:
             self.do("apps.disable", actor="operator", app_scope=scope)
         elif roll < 0.45:
             self.do("apps.enable", actor="operator", app_scope=scope)
@@ -219,6 +230,14 @@ class Person:
             )
         elif self.operator_calls:
             self.do("call.cancel", actor="operator", call_id=rng.choice(self.operator_calls))
+
+    def _change_guest(self) -> None:
+        """Install, upgrade, downgrade or remove the stranger's MiniApp, whatever it is doing."""
+        if self.world.rng.random() < 0.75:
+            version = self.world.rng.choice(("1.0.0", "2.0.0"))
+            self.do("apps.add", actor="operator", app_scope="guest", version=version)
+        else:
+            self.do("apps.remove", actor="operator", app_scope="guest")
 
     def _talk(self) -> None:
         rng, rows = self.world.rng, list(self.conversations.values())

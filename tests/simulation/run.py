@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from checkers.history import Fault, History
 from checkers.verdict import judge
-from lineup_supervisor.core import invariants
+from lineup_supervisor.core import invariants, retention
 from lineup_supervisor.engine import EngineFailed
 from simulation.world import CoreFault, World
 
 INVARIANTS_EVERY = 50  # steps between two looks at the tables' own consistency
+LOOK_EVERY = 125  # steps between two looks that the reference model is held against
+ARCHIVE_ROWS = 40  # of one file; those of a real one are more than a run makes
 SHRINK_RUNS_MAX = 400
 
 
@@ -37,8 +40,23 @@ class Verdict:
         return f"seed {self.seed}: {'ok' if self.passed else f'FAILED {self.faults[0]}'} ({what})"
 
 
+@contextmanager
+def small_files() -> Iterator[None]:
+    """The audit's archive in files that a short run fills."""
+    before, retention.ARCHIVE_ROWS = retention.ARCHIVE_ROWS, ARCHIVE_ROWS
+    try:
+        yield
+    finally:
+        retention.ARCHIVE_ROWS = before
+
+
 def run(seed: int, steps: int, *, keep: Callable[[int], bool] = lambda index: True) -> Verdict:
     """One run of ``steps`` steps, of which those that ``keep`` refuses are left out."""
+    with small_files():
+        return _run(seed, steps, keep)
+
+
+def _run(seed: int, steps: int, keep: Callable[[int], bool]) -> Verdict:
     world = World(seed)
     faults: list[Fault] = []
     try:
@@ -47,6 +65,8 @@ def run(seed: int, steps: int, *, keep: Callable[[int], bool] = lambda index: Tr
                 world.step(index)
             if index % INVARIANTS_EVERY == 0:
                 faults += _inner(world)
+            if index % LOOK_EVERY == LOOK_EVERY - 1:
+                world.operator.look()
         world.rest()
         faults += _inner(world)
         faults += judge(world.history)
@@ -105,11 +125,7 @@ def transcript(history: History) -> Iterator[str]:
         for w in history.workers.values()
         for e in w.entries
     ]
-    lines += [
-        (e.at, f"{'person':>12} {e.what:<9} {_short(e.data)}")
-        for e in history.host.entries
-        if e.what not in ("delta", "watched")
-    ]
+    lines += [(e.at, f"{'person':>12} {e.what:<9} {_short(e.data)}") for e in history.host.entries if e.what != "delta"]
     return (line for _, line in sorted(lines))
 
 

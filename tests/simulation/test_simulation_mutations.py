@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from simulation.mutations import MUTATIONS, Patch, applied, caught_by
+from simulation.mutations import MUTATIONS, Patch, all_that_catch, applied, caught_by
 from simulation.run import run
 
 # Those that many seeds find; ``scripts/mutate`` runs all of them over as many seeds as they take.
@@ -29,6 +29,15 @@ QUICK = (
     "skip-audit",
     "break-chain",
 )
+# The records say otherwise than what was decided: no participant notices, the reference model does.
+ONLY_THE_MODEL = ("change-record", "shuffle-focus", "forget-drafts", "forget-states")
+
+
+@pytest.mark.parametrize("name", ONLY_THE_MODEL)
+def test_only_the_reference_model_sees_it(name: str) -> None:
+    found = all_that_catch(name, seeds=150, steps=300)
+    assert found is not None, MUTATIONS[name][0]
+    assert found[0] == ["model"]
 
 
 @pytest.mark.parametrize("name", QUICK)

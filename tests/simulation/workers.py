@@ -19,6 +19,7 @@ from lineup_supervisor.core import events as ev
 if TYPE_CHECKING:
     from simulation.world import World
 
+_BUSY = ("lab", "guest")  # those that do things of their own accord
 HUNG_AFTER_MS = 15_000  # what a real supervisor's heartbeat would allow
 QUESTION = {
     "kind": "confirm",
@@ -218,6 +219,8 @@ class Process:
         self.open[call.call_id] = call
         for n in range(rng.choice((0, 0, 1, 3))):
             self.todo.append(("progress", call.call_id, round((n + 1) / 4, 2)))
+        if self.app_scope.startswith(_BUSY) and rng.random() < 0.3:
+            self.todo.append(("save",))
         if rng.random() < mix.ask:
             self.todo.append(("ask", call.call_id))
             return
@@ -281,7 +284,7 @@ class Process:
             self._plan_end(rng.choice(list(self.open.values())))
         elif rng.random() < mix.hostile:
             self.todo.append(("hostile",))
-        elif self.app_scope.startswith("lab"):
+        elif self.app_scope.startswith(_BUSY):
             self.todo.append(
                 (rng.choice(("save", "foreground", "background", "close", "surface", "capability", "artifact")),)
             )
@@ -360,7 +363,8 @@ class Process:
         self._asks[self.session.command("ui.request", body)] = call_id
 
     def _do_save(self) -> None:
-        self.session.command("state.save", {"state": {"calls": len(self.open)}})
+        self._made += 1
+        self.session.command("state.save", {"state": {"calls": len(self.open), "turn": self._made}})
 
     def _do_foreground(self) -> None:
         self.session.command("lifecycle.foreground", {})

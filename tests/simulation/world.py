@@ -7,25 +7,26 @@ replays exactly and steps can be left out when a failing run is made shorter.
 from __future__ import annotations
 
 import random
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any
 
 from checkers.history import History
-from lineup_protocol.errors import LineUpError
 from lineup_protocol.times import to_rfc3339
 from lineup_supervisor.core import effects as fx
 from lineup_supervisor.core import events as ev
 from lineup_supervisor.core import timers
 from lineup_supervisor.core.policy import Policy
-from lineup_supervisor.core.schema import META, TABLES
+from lineup_supervisor.core.schema import META
 from lineup_supervisor.core.step import step
-from lineup_supervisor.edges.store_memory import MemoryStore
 from lineup_supervisor.engine import Engine
 from simulation import bundles
 from simulation.agents import CLOSE, Link, SimAgent
-from simulation.mix import Mix, calm, draw
+from simulation.disk import Disk
+from simulation.looks import Operator
+from simulation.mix import Mix, draw
 from simulation.people import Person
+from simulation.rest import come_to_rest
 from simulation.workers import Process
 
 START_WALL_MS = 1_796_000_000_000
@@ -33,7 +34,7 @@ FIELDS = [
     {"id": "name", "label": "Name", "type": "text", "required": True},
     {"id": "age", "label": "Age", "type": "number"},
 ]
-REST_ROUNDS_MAX = 4_000
+_TO_HOST = (fx.SendAgent, fx.CloseAgent, fx.ReplyHost, fx.HostDelta)
 
 
 class Crash(BaseException):
@@ -42,26 +43,6 @@ class Crash(BaseException):
 
 class CoreFault(AssertionError):
     """A step raised: a bug of the core."""
-
-
-class Store:
-    """The in-memory store with a disk that may be full."""
-
-    def __init__(self) -> None:
-        self.rows = MemoryStore(TABLES)
-        self.full = False
-
-    def transact(self, work: Callable[[Any], Any]) -> Any:
-        def until_commit(txn: Any) -> Any:
-            result = work(txn)
-            if self.full:
-                raise LineUpError("storage_full", "no space left on the device")
-            return result
-
-        return self.rows.transact(until_commit)
-
-    def read(self) -> Any:
-        return self.rows.read()
 
 
 class World:
@@ -75,12 +56,13 @@ class World:
         self.resting = False
         self._ticks = 0
         self._ids = 0
-        self.store = Store()
+        self.store = Disk()
         self.links: dict[str, Link] = {}
         self.processes: dict[tuple[str, int], Process] = {}
         tools = list(bundles.TOOLS)
         self.callable_tools = self.rng.sample(tools, self.rng.choice((2, 4, 8, len(tools), len(tools))))
         self.person = Person(self)
+        self.operator = Operator(self)
         self.agents = [SimAgent(self, f"a{n}") for n in range(self.mix.agents)]
         self.queue: deque[ev.AnyEvent] = deque()
         self.engine: Engine | None = None
@@ -88,6 +70,10 @@ class World:
         self.retry_at_ms: int | None = None
         self.due: tuple[int | None, int | None] = (None, None)
         self.awake = False  # a Wake is in the queue
+        self.frozen = False  # the Host is stopped; what it would get waits in ``held``
+        self.held: list[fx.AnyEffect] = []
+        self.strobes_left = 0
+        self.happened: Counter[str] = Counter()  # faults of clock, disk, Host and archive, by name
         self.boot()
 
     # what everybody uses
@@ -150,22 +136,36 @@ class World:
         self.retry_at_ms = None
         self.awake = False
         boot_id = self.new_id("boot-")
-        policy = Policy(
-            workers_max=self.mix.workers_max,
-            workers_starting_max=self.mix.starting_max,
-            restarts_max=self.mix.restarts_max,
-        )
         # Later runs know the bundles already; installing them again is slow and changes nothing, so few of them do.
         installs = bundles.BUNDLES if meta is None or self.rng.random() < 0.1 else ()
-        boot = ev.Boot(event_id=self.new_id("e"), boot_id=boot_id, isolation="S3", bundles=installs, policy=policy)
+        boot = ev.Boot(
+            event_id=self.new_id("e"), boot_id=boot_id, isolation="S3", bundles=installs, policy=self._policy()
+        )
         self.queue.append(boot)
         self.person.booted(boot_id)
 
+    def _policy(self) -> Policy:
+        mix = self.mix
+        bounds: dict[str, int] = {}
+        if mix.kept_max:
+            bounds = {f"{kind}_kept_max": mix.kept_max for kind in ("calls", "interactions", "sessions", "surfaces")}
+        if mix.audit_rows_max:
+            bounds["audit_rows_max"] = mix.audit_rows_max
+        return Policy(
+            workers_max=mix.workers_max,
+            workers_starting_max=mix.starting_max,
+            restarts_max=mix.restarts_max,
+            **bounds,  # type: ignore[arg-type]
+        )
+
     def crash(self) -> None:
-        """SIGKILL: with the supervisor go its workers, its links and everything that was not committed."""
+        """SIGKILL: with the supervisor go its workers, its Host, its links and everything that was not committed."""
         self.engine = None
         self.kill_point = None
         self.queue.clear()
+        self.frozen = False
+        self.held.clear()
+        self.operator.late.clear()
         for process in list(self.processes.values()):
             process.die("supervisor killed", report=False)
         for link in list(self.links.values()):
@@ -193,13 +193,15 @@ class World:
         torn = self._plan_kill()
         try:
             outcome = self.engine.run(batch, self.now)
-        except Crash:
+        except Crash as killed:
+            self.happened[f"crash_{str(killed).replace('-', '_')}"] += 1
             self.crash()
             return
         self.due = outcome.next_due
         self.retry_at_ms = None if outcome.retry_in_ms is None else self.steady_ms + outcome.retry_in_ms
         for number, effect in enumerate(outcome.effects):
             if number == torn:
+                self.happened["torn_effects"] += 1
                 self.crash()
                 return
             self._execute(effect)
@@ -217,6 +219,9 @@ class World:
         return rng.randint(0, 3) if rng.random() < mix.torn_effects else None
 
     def _execute(self, effect: fx.AnyEffect) -> None:
+        if self.frozen and isinstance(effect, _TO_HOST):
+            self.held.append(effect)
+            return
         match effect:
             case fx.SendAgent(link_id=link_id, frames=frames):
                 if (link := self.links.get(link_id)) is not None:
@@ -241,10 +246,10 @@ class World:
                     "detail": effect.detail,
                 }
                 self.person.reply(reply_to, body)
-            case fx.HostWatched(agent_id=agent_id, call_id=call_id, record=record):
-                self.person.note("watched", {"agent_id": agent_id, "call_id": call_id, "record": record})
             case fx.HostDelta(revision=revision, changes=changes):
                 self.person.delta(revision, changes)
+            case fx.ArchiveAudit():
+                self.operator.archive(effect)
             case fx.Halt():
                 self.crash()
             case fx.SaveBlob():
@@ -270,6 +275,12 @@ class World:
         for process in list(self.processes.values()):
             if process.kill_at_ms is not None and process.kill_at_ms <= self.steady_ms:
                 process.die("hung" if process.state == "hung" else "stopped")
+        self._wake_if_due()
+
+    def suspend(self, ms: int) -> None:
+        """The machine sleeps: the wall clock goes on, the steady clock and everybody stand still."""
+        self.happened["suspend"] += 1
+        self.wall_ms += ms
         self._wake_if_due()
 
     def jump_wall(self, ms: int) -> None:
@@ -300,17 +311,19 @@ class World:
 
     def _choices(self) -> list[tuple[float, Callable[[], None]]]:
         mix, rng = self.mix, self.rng
-        choices: list[tuple[float, Callable[[], None]]] = [
-            (2.0, self._agent_acts),
-            (1.0, self.person.act),
-            (1.0, self._time_passes),
-        ]
+        choices: list[tuple[float, Callable[[], None]]] = [(1.0, self._time_passes)]
+        if self.frozen:
+            choices.append((0.5, self.thaw))
+        else:
+            choices += [(2.0, self._agent_acts), (1.5, self.person.act), (mix.freeze * 20, self._freeze)]
+            if links := [link for link in self.links.values() if link.to_runtime]:
+                choices.append((4.0, lambda: self._carry(rng.choice(links))))
+            if hearing := [link for link in self.links.values() if link.to_agent]:
+                choices.append((4.0, lambda: self._hear(rng.choice(hearing))))
         if self.can_pump:
             choices.append((10.0, self.pump))
-        if links := [link for link in self.links.values() if link.to_runtime]:
-            choices.append((4.0, lambda: self._carry(rng.choice(links))))
-        if hearing := [link for link in self.links.values() if link.to_agent]:
-            choices.append((4.0, lambda: self._hear(rng.choice(hearing))))
+        if self.operator.late:
+            choices.append((0.5, self.operator.answer_late))
         processes = list(self.processes.values())
         if spawning := [p for p in processes if p.state == "spawning"]:
             choices.append((3.0, lambda: rng.choice(spawning).spawn()))
@@ -321,7 +334,10 @@ class World:
         choices.append(
             (mix.wall_jump * 20, lambda: self.jump_wall(rng.choice((-3_600_000, -300_000, 300_000, 3_600_000))))
         )
+        choices.append((mix.suspend * 20, lambda: self.suspend(rng.choice((30_000, 480_000, 28_800_000)))))
+        choices.append((mix.strobe * 20, self._strobe))
         choices.append((mix.full * 20, self._toggle_full))
+        choices.append((mix.write_failure * 20, self._let_a_write_fail))
         choices.append((mix.stop * 20, self._stop))
         choices.append((mix.reclaim * 20, self._reclaim))
         return choices
@@ -331,6 +347,7 @@ class World:
         if self.rng.random() < 0.5:
             self.wall_ms += self.rng.choice((10, 1_000, 60_000, 900_000))
         self.store.full = False
+        self.store.fails_in = None
         self.boot()
 
     def _agent_acts(self) -> None:
@@ -348,10 +365,41 @@ class World:
 
     def _time_passes(self) -> None:
         rng = self.rng
-        if rng.random() < self.mix.long_wait:
+        if self.strobes_left:
+            self.happened["strobe"] += 1
+            self.strobes_left -= 1
+            self.jump_wall(300_000 if self.strobes_left % 2 else -300_000)
+            self.pass_time(1_000)
+        elif rng.random() < self.mix.long_wait:
             self.pass_time(rng.choice((5_000, 61_000, 700_000)))
         else:
             self.pass_time(rng.choice((1, 10, 50, 200, 1_000, 4_000)))
+
+    def _strobe(self) -> None:
+        """From now on the wall clock is set five minutes to and fro every second."""
+        self.strobes_left = self.rng.choice((4, 20, 60))
+
+    def _let_a_write_fail(self) -> None:
+        self.store.fails_in = self.rng.choice((0, 1, 2, 5, 10, 20, 40, 80))
+
+    def _freeze(self) -> None:
+        self.happened["freeze"] += 1
+        self.frozen = True
+
+    def thaw(self) -> None:
+        """The Host goes on where it stood, or is replaced by one that knows nothing and carries no link."""
+        self.frozen = False
+        held, self.held = self.held, []
+        if self.rng.random() >= self.mix.replace_host:
+            for effect in held:
+                self._execute(effect)
+            return
+        self.happened["replace_host"] += 1
+        for link in list(self.links.values()):
+            link.to_agent.clear()
+            link.to_runtime.clear()
+            link.agent.cut(link)
+        self.person.replaced()
 
     def _toggle_full(self) -> None:
         self.store.full = not self.store.full
@@ -362,141 +410,6 @@ class World:
     def _reclaim(self) -> None:
         self.submit(ev.ReclaimWorkers(event_id=self.new_id("e"), count=self.rng.randint(1, 3)))
 
-    # coming to rest
-
     def rest(self) -> None:
-        """No more faults and nothing new: all that is open has to come to its end in a bounded number of rounds."""
-        self.mix = calm(self.mix)
-        self.resting = True
-        self.store.full = False
-        self.rng.seed(self.seed * 1_000_003 - 1)
-        for _ in range(REST_ROUNDS_MAX):
-            if not self._round() and not self._advance():
-                self.history.settled = True
-                break
-        else:
-            self.history.unrest = f"still busy after {REST_ROUNDS_MAX} rounds: {self._busy_with()}"
-        self._read_the_end()
-
-    def _round(self) -> bool:
-        """Everybody does what there is to do. False if nobody had anything."""
-        busy = False
-        if self.engine is None:
-            self.boot()
-            busy = True
-        if self.retry_at_ms is not None:
-            self.pass_time(max(0, self.retry_at_ms - self.steady_ms))
-        while self.can_pump:
-            self.pump()
-            busy = True
-            if self.engine is None:
-                return True
-        for agent in self.agents:
-            busy |= self._agent_round(agent)
-        for process in list(self.processes.values()):
-            busy |= self._process_round(process)
-        return busy or (not self.queue and self.person.rest())
-
-    def _agent_round(self, agent: SimAgent) -> bool:
-        link = agent.link
-        if link is None:
-            agent.connect()
-            link = agent.link
-        assert link is not None
-        for each in list(agent.links):
-            if each.to_agent:
-                agent.hear(each)
-                return True
-            if each.to_runtime:
-                agent.carry(each)
-                return True
-        if agent.seen > agent.acked:
-            agent.acked = agent.seen
-            agent._say("ack", {"seq": agent.seen})
-            return True
-        for frame in agent.unresolved():
-            receipt = agent.receipts.get(frame["message_id"], {"accepted": False})
-            if not receipt["accepted"] and frame["message_id"] not in agent.asked_again:
-                agent.asked_again.add(frame["message_id"])
-                agent.send(frame)
-                return True
-        return False
-
-    def _process_round(self, process: Process) -> bool:
-        if process.state == "spawning":
-            process.spawn()
-        elif process.state == "hung":
-            process.die("hung")
-        elif process.to_runtime:
-            process.carry()
-        elif process.to_worker or process.todo:
-            process.act()
-        else:
-            process._idle()
-            return bool(process.todo)
-        return True
-
-    def _compare_beliefs(self) -> None:
-        """Nothing is under way: what each worker believes of its instance is what Hosts know."""
-        for process in self.processes.values():
-            session = process.session
-            row = self.person.instances.get(process.instance_id)
-            if process.state != "running" or session.phase != "open" or process.kill_at_ms is not None or row is None:
-                continue
-            believed, known = session.projection.context.state, row["state"]
-            if known not in (believed, "closed"):
-                self.history.stale.append(f"{process.key} believes to be {believed} and is {known}")
-            for operation_id, operation in session.projection.operations.items():
-                shown = self.person.operations.get(operation_id)
-                if shown is not None and shown["state"] != operation.state:
-                    self.history.stale.append(
-                        f"{process.key} believes {operation_id} {operation.state}: {shown['state']}"
-                    )
-            for surface_id, surface in session.projection.surfaces.items():
-                page = self.person.surfaces.get(surface_id)
-                if page is not None and page["status"] == "open" and page["revision"] != surface.revision:
-                    self.history.stale.append(
-                        f"{process.key} has {surface_id} at {surface.revision}, not {page['revision']}"
-                    )
-
-    def _advance(self) -> bool:
-        """Go on to the next timer; False if none is armed."""
-        self._compare_beliefs()
-        wall, steady = self.due
-        waits = [at - clock for at, clock in ((wall, self.wall_ms), (steady, self.steady_ms)) if at is not None]
-        waits += [p.kill_at_ms - self.steady_ms for p in self.processes.values() if p.kill_at_ms is not None]
-        if self.retry_at_ms is not None:
-            waits.append(self.retry_at_ms - self.steady_ms)
-        if not waits:
-            return False
-        self.pass_time(max(0, min(waits)))
-        return True
-
-    def _busy_with(self) -> str:
-        processes = [(process.key, process.state, list(process.todo)[:3]) for process in self.processes.values()]
-        return f"queue {len(self.queue)}, due {self.due}, processes {processes}"
-
-    def _read_the_end(self) -> None:
-        """Ask the Runtime for its status and its whole audit, as an operator would."""
-        if self.engine is None:
-            self.boot()
-        while self.can_pump:
-            self.pump()
-        self.history.status = self._ask("status")
-        after = 0
-        while True:
-            page = self._ask("audit.page", after=after, limit=1000)
-            self.history.audit += page["rows"]
-            self.history.audit_head = page["head"]
-            if not page["rows"]:
-                break
-            after = page["rows"][-1]["seq"]
-        self.history.processes = [f"{p.key} {p.state}" for p in self.processes.values()]
-
-    def _ask(self, name: str, **args: Any) -> Any:
-        assert self.engine is not None
-        query = ev.HostQuery(event_id=self.new_id("e"), reply_to="end", name=name, args=args)
-        outcome = self.engine.run([query], self.now)
-        (reply,) = [e for e in outcome.effects if isinstance(e, fx.ReplyHost) and e.reply_to == "end"]
-        assert reply.accepted, reply
-        return reply.detail
+        """See ``simulation.rest``."""
+        come_to_rest(self)

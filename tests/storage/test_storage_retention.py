@@ -462,3 +462,23 @@ def test_the_queue_and_its_counts_are_what_the_invariants_hold_them_to() -> None
         txn.delete(RETIRED, next(iter(txn.scan(RETIRED)))[0])
     with traffic.store.read() as txn:
         assert any("retired" in fault for fault in invariants.find_faults(txn))
+
+
+def test_what_is_closed_and_swept_in_one_event_leaves_no_wish_for_a_worker() -> None:
+    """Its process was still to be started when its deadline came, and the sweep of that very moment took it away."""
+    from core.harness import Core
+
+    core = Core(policy=Policy(sessions_kept_max=0, workers_max=1, direct_timeout_ms=10 * 60_000))
+    core.connect("a1")
+    core.call_accepted("lab.direct", call_id="k1")
+    busy = core.start("lab")
+    busy.take("k1")
+    for n, seconds in enumerate((60, 70)):  # the end of the first one plans a sweep ten seconds later
+        core.call_accepted("timer.start", {"duration_seconds": seconds}, call_id=f"t{n}", conversation=f"c{n}")
+    core.advance(71)
+    assert [row.app_scope for _, row in core.scan(INSTANCES) if row.state != "closed"].count("timer") == 0
+    assert core.audited("retention.swept"), "both are gone"
+    busy.accept("tool.complete", call_id="k1", result={"n": 1})
+    core.did("instance.close", instance_id=busy.instance_id, force=True)
+    busy.exit("stopped")
+    assert core.unstarted == []

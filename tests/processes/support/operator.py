@@ -23,7 +23,9 @@ class Gone(Exception):
 class Operator:
     """One peer on ``run/host.sock``. Use as a context manager."""
 
-    def __init__(self, home: Path, role: str = "cli", is_up: Callable[[], bool] = lambda: True) -> None:
+    def __init__(
+        self, home: Path, role: str = "cli", is_up: Callable[[], bool] = lambda: True, pid: int | None = None
+    ) -> None:
         self._is_up = is_up
         self._context: zmq.Context[Any] = zmq.Context()
         self._socket = self._context.socket(zmq.DEALER)
@@ -31,10 +33,11 @@ class Operator:
         self._socket.connect(f"ipc://{home / 'run' / 'host.sock'}")
         self._numbers = itertools.count(1)
         self._role = role
+        self._pid = pid or os.getpid()  # as the Runtime sees it; it watches that process
 
     def __enter__(self) -> Self:
         try:
-            self._send({"type": "host.hello", "body": {"protocols": [1], "role": self._role, "pid": os.getpid()}})
+            self._send({"type": "host.hello", "body": {"protocols": [1], "role": self._role, "pid": self._pid}})
             welcome = self._receive(time.monotonic() + ANSWER_S)
             assert welcome["type"] == "host.welcome", welcome
         except BaseException:

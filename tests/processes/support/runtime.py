@@ -35,6 +35,7 @@ class Runtime:
             (self.home / "config.toml").write_text(config)
         self.process: subprocess.Popen[bytes] | None = None
         self._family: set[Member] = set()
+        self.operator_pid: int | None = None  # one that the Runtime sees, if it does not see ours
 
     # -- start
 
@@ -92,7 +93,7 @@ class Runtime:
     # -- look
 
     def operator(self) -> Operator:
-        return Operator(self.home, is_up=lambda: self.process is None or self.is_up)
+        return Operator(self.home, is_up=lambda: self.process is None or self.is_up, pid=self.operator_pid)
 
     def query(self, name: str, **args: Any) -> Any:
         with self.operator() as link:

@@ -1,0 +1,45 @@
+"""What runs out on the supervisor's own side (catalogue E5): whoever comes then is refused, whoever runs goes on."""
+
+from __future__ import annotations
+
+import os
+import resource
+
+from processes.support.agent import Agent
+from processes.support.judge import assert_kept, settled
+from processes.support.runtime import LAB, Runtime
+from processes.support.waiting import until
+
+
+async def test_e5_no_descriptor_is_left_for_another_worker(own: Runtime) -> None:
+    own.start()
+    own.add(LAB)
+    agent = Agent(own, "a")
+    await agent.connect()
+    await agent.call("lab.echo", {"text": "x"}, call_id="before", conversation="c-1")
+    assert (await agent.result("before"))["status"] == "completed"
+    worker = own.worker("lab", "c-1")
+    soft, hard = resource.prlimit(own.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(own.pid, resource.RLIMIT_NOFILE, (highest_descriptor(own.pid) + 2, hard))
+    await agent.call("lab.echo", {"text": "x"}, call_id="refused", conversation="c-2")
+    refused = await agent.result("refused", 40)
+    assert refused["status"] == "failed", refused
+    assert refused["error"]["code"] in ("app_crashed", "app_start_failed"), refused
+    assert "Too many open files" in refused["error"]["message"]
+    await agent.call("lab.echo", {"text": "y"}, call_id="beside", conversation="c-1")
+    assert (await agent.result("beside"))["status"] == "completed"
+    assert own.worker("lab", "c-1") == worker
+    assert own.is_up
+    resource.prlimit(own.pid, resource.RLIMIT_NOFILE, (soft, hard))
+    await agent.call("lab.echo", {"text": "z"}, call_id="after", conversation="c-2")
+    assert (await agent.result("after"))["status"] == "completed"
+    await settled(own, agent)
+    assert_kept(own, agent)
+    await agent.leave()
+    assert own.stop() == 0
+    own.assert_clean()
+    await until(lambda: not own.left(), 2, "nobody is left")
+
+
+def highest_descriptor(pid: int) -> int:
+    return max(map(int, os.listdir(f"/proc/{pid}/fd")))
