@@ -154,6 +154,23 @@ def isolation() -> list[Figure]:
     return [Figure("start of a sandboxed worker (S3)", sandboxed / bare, 1.35, "the same worker unsandboxed (S1)")]
 
 
+def workspace() -> list[Figure]:
+    """What a person at the workspace waits for, in a real Chromium."""
+    import workspace as page
+
+    load, scroll, drawing = page.measure()
+    history = f"{page.MESSAGES:,} messages scrolled from end to end"
+    return [
+        Figure("workspace, warm load: first paint", load.painted_ms, 500, "1 ms"),
+        Figure("workspace, warm load: the conversation can be used", load.usable_ms, 1_000, "1 ms"),
+        Figure("workspace, first load: files, packed", load.gzip_kib, 300, "1 KiB"),
+        Figure(f"{history}: frames", scroll.frames_per_s / scroll.floor_per_s, 0.9, "an empty page's", at_least=True),
+        Figure(f"{history}: main thread in a frame", scroll.work_ms, 12, "1 ms"),
+        Figure(f"{history}: longest task", scroll.longest_task_ms, 100, "1 ms"),
+        Figure(f"{page.STROKES:,} strokes drawn: input to frame, p99", drawing.lag_p99_ms, 50, "1 ms"),
+    ]
+
+
 BENCHMARKS: dict[str, Callable[[], list[Figure]]] = {
     "calls": round_trip_and_throughput,
     "interactions": questions,
@@ -161,6 +178,7 @@ BENCHMARKS: dict[str, Callable[[], list[Figure]]] = {
     "start": start,
     "isolation": isolation,
     "operations": operations,
+    "workspace": workspace,
 }
 
 

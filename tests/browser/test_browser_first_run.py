@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import expect
 
 from browser.support.axe import assert_usable
 from browser.support.person import Person
-from browser.support.running import LineUp
+from browser.support.running import LineUp, lineup_up
+
+
+@pytest.fixture(scope="module")
+def lineup() -> Iterator[LineUp]:
+    """Its own: nothing has happened in it yet."""
+    with lineup_up() as running:
+        yield running
 
 
 def test_a_first_run_from_the_link_to_the_first_answers(lineup: LineUp, make_person) -> None:

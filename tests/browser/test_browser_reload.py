@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 import pytest
 from playwright.sync_api import WebSocketRoute, expect
 
+from browser.support.axe import assert_usable
 from browser.support.person import Person
 from browser.support.running import LineUp
 
@@ -15,16 +17,30 @@ class HeldAnswers:
     """Between the page and the server: lets everything through, or holds the answers back, or the questions."""
 
     def __init__(self, page) -> None:
-        self.hold_questions = self.hold_answers = False
+        self.hold_questions = self.hold_answers = self.hold_changes = self.refuse_texts = False
         page.route_web_socket("**/workspace", self._connected)
 
     def _connected(self, route: WebSocketRoute) -> None:
         server = route.connect_to_server()
-        route.on_message(lambda message: None if self.hold_questions else server.send(message))
-        server.on_message(lambda message: None if self.hold_answers else route.send(message))
+
+        def ask(message: str | bytes) -> None:
+            frame = json.loads(message)
+            if self.refuse_texts and frame.get("name") == "person.text":
+                refusal = {"t": "result", "re": frame["id"], "accepted": False, "code": "rate_limited"}
+                route.send(json.dumps(refusal))
+            elif not self.hold_questions:
+                server.send(message)
+
+        def answer(message: str | bytes) -> None:
+            is_held = self.hold_answers or (self.hold_changes and json.loads(message)["t"] == "delta")
+            if not is_held:
+                route.send(message)
+
+        route.on_message(ask)
+        server.on_message(answer)
 
     def let_go(self) -> None:
-        self.hold_questions = self.hold_answers = False
+        self.hold_questions = self.hold_answers = self.hold_changes = self.refuse_texts = False
 
 
 @pytest.fixture
@@ -80,6 +96,44 @@ def test_a_message_whose_receipt_was_lost_is_not_said_twice(held: tuple[Person, 
     person.hears("demo agent")
     expect(person.said("hello")).to_have_count(1)
     expect(person.page.get_by_test_id("echo")).to_have_count(0)
+    assert texts(lineup, person) == ["hello"]
+
+
+def test_a_message_that_is_durable_and_not_yet_in_the_history(held: tuple[Person, HeldAnswers], lineup: LineUp) -> None:
+    person, line = held
+    line.hold_changes = True
+    person.say("hello")
+    expect(person.page.get_by_test_id("echo")).to_have_attribute("data-state", "sent")
+    person.shot("sent")
+    assert texts(lineup, person) == ["hello"]
+    line.let_go()
+    person.page.reload()
+    person.hears("demo agent")
+    expect(person.said("hello")).to_have_count(1)
+    expect(person.page.get_by_test_id("echo")).to_have_count(0)
+    assert texts(lineup, person) == ["hello"]
+
+
+def test_a_message_that_was_refused_stays_until_the_person_decides(
+    held: tuple[Person, HeldAnswers], lineup: LineUp
+) -> None:
+    person, line = held
+    line.refuse_texts = True
+    person.say("hello")
+    echo = person.page.get_by_test_id("echo")
+    expect(echo).to_have_attribute("data-state", "failed")
+    person.page.reload()
+    expect(echo).to_have_attribute("data-state", "failed")
+    expect(echo).to_contain_text("Not sent: Too much at once")
+    person.shot("failed")
+    assert_usable(person.page, "a message that was not sent")
+    assert texts(lineup, person) == []
+    line.let_go()
+    echo.get_by_role("button", name="Send again").click()
+    person.hears("demo agent")
+    expect(echo).to_have_count(0)
+    person.page.reload()
+    expect(person.said("hello")).to_have_count(1)
     assert texts(lineup, person) == ["hello"]
 
 

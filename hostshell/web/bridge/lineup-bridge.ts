@@ -135,9 +135,14 @@ const NONCE = "__LINEUP_NONCE__";
     const result: JsonObject = isObject(target) ? { ...target } : {};
     for (const [key, value] of Object.entries(patch)) {
       if (value === null) delete result[key];
-      else result[key] = merge(result[key] ?? null, value);
+      else put(result, key, merge(Object.hasOwn(result, key) ? (result[key] ?? null) : null, value));
     }
     return result;
+  }
+
+  /** Names such as "__proto__" are names like any other. */
+  function put(into: JsonObject, key: string, value: Json): void {
+    Object.defineProperty(into, key, { value, writable: true, enumerable: true, configurable: true });
   }
 
   function isObject(value: Json | undefined): value is JsonObject {

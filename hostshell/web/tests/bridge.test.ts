@@ -60,6 +60,15 @@ describe("an open bridge", () => {
     host = listen(hand("__LINEUP_NONCE__"));
   });
 
+  it("takes no name for more than a name", async () => {
+    host.postMessage({ t: "state", state: {}, revision: 3 });
+    const patch = JSON.parse('{"__proto__": {"x": 1}, "toString": {"y": null, "z": 2}}') as object;
+    host.postMessage({ t: "patch", patch, revision: 4 });
+    await settled();
+    expect(JSON.stringify(lineup.state)).toBe('{"__proto__":{"x":1},"toString":{"z":2}}');
+    expect((lineup.state as { x?: number }).x).toBeUndefined();
+  });
+
   it("follows the state through patches, in order, each once", async () => {
     const states: unknown[] = [];
     lineup.onstate((state, revision) => states.push([state, revision]));

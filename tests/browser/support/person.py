@@ -123,7 +123,7 @@ class Person:
         assert frame is not None
         return frame
 
-    def draw(self, *path: tuple[float, float]) -> None:
+    def draw(self, *path: tuple[float, float], steps: int = 8) -> None:
         """One stroke of the pointer over the surface; the points are fractions of its width and height."""
         box = self.page.get_by_test_id("surface").bounding_box()
         assert box is not None
@@ -131,7 +131,7 @@ class Person:
         self.page.mouse.move(*points[0])
         self.page.mouse.down()
         for point in points[1:]:
-            self.page.mouse.move(*point, steps=8)
+            self.page.mouse.move(*point, steps=steps)
         self.page.mouse.up()
 
     @property
@@ -139,6 +139,24 @@ class Person:
         return self.page.get_by_test_id("surface").get_attribute("data-surface") or ""
 
     # -- waiting for what no locator sees
+
+    def remember(self, test_id: str) -> Callable[[], list[str]]:
+        """From now on keep every text that the element has, however short; the texts up to the call."""
+        name = f"remembered:{test_id}"
+        self.page.evaluate(
+            """([testId, name]) => {
+                const texts = (window[name] = []);
+                const look = () => {
+                    const text = document.querySelector(`[data-testid="${testId}"]`)?.textContent;
+                    if (text !== undefined && text !== texts.at(-1)) texts.push(text);
+                };
+                look();
+                const what = { childList: true, subtree: true, characterData: true };
+                new MutationObserver(look).observe(document.body, what);
+            }""",
+            [test_id, name],
+        )
+        return lambda: list(self.page.evaluate("(name) => window[name]", name))
 
     def wait(self, what: Callable[[], object], words: str, within_s: float = 15.0) -> None:
         """Like ``expect``, for any condition; the page goes on meanwhile."""

@@ -2,7 +2,7 @@
 
 import { Loader } from "@mantine/core";
 import { IconPlugConnected } from "@tabler/icons-react";
-import { useEffect, useState } from "react";
+import { useEffect, useRef, useState } from "react";
 import { useWords } from "../i18n";
 import { useWorkspace } from "../state/react";
 import classes from "./ConnectionBanner.module.css";
@@ -16,13 +16,16 @@ export function ConnectionBanner() {
   const ever = useWorkspace((state) => state.everOnline);
   const [shown, setShown] = useState<"none" | "lost" | "restored">("none");
   const online = link === "online";
+  const connectedBefore = useRef(false);
 
   useEffect(() => {
     if (!online) {
       const timer = setTimeout(() => setShown("lost"), PATIENCE_MS);
       return () => clearTimeout(timer);
     }
-    setShown((before) => (before === "lost" ? "restored" : "none"));
+    const restores = connectedBefore.current; // the first connection restores nothing
+    connectedBefore.current = true;
+    setShown((before) => (before === "lost" && restores ? "restored" : "none"));
     const timer = setTimeout(() => setShown("none"), RESTORED_MS);
     return () => clearTimeout(timer);
   }, [online]);
@@ -34,7 +37,7 @@ export function ConnectionBanner() {
         ? words.link.offline
         : words.link.connecting
     : words.link.restored;
-  const visible = shown !== "none" && !(shown === "restored" && !online);
+  const visible = shown === (online ? "restored" : "lost");
   return (
     <div role="status" aria-live="polite" data-testid="connection">
       {visible && (

@@ -3,7 +3,7 @@
 import { ActionIcon, Button, Group, Menu, Modal, TextInput } from "@mantine/core";
 import { IconDots, IconListSearch, IconPencil } from "@tabler/icons-react";
 import { type FormEvent, useEffect, useState } from "react";
-import { useWords } from "../i18n";
+import { presence, useWords } from "../i18n";
 import type { Conversation } from "../runtime/rows";
 import { AppSwitcher } from "../stage/AppSwitcher";
 import { useClient, useWorkspace } from "../state/react";
@@ -23,6 +23,7 @@ export function ConversationHead({ conversation, openSidebar }: Props) {
   const words = useWords();
   const [apps, setApps] = useState(false);
   const [renaming, setRenaming] = useState(false);
+  const online = useWorkspace((state) => state.link === "online");
   const connected = useWorkspace((state) => state.agents[conversation.agent_id]?.connected ?? false);
   useEffect(() => onShortcut("apps", () => setApps(true)), []);
   return (
@@ -31,8 +32,8 @@ export function ConversationHead({ conversation, openSidebar }: Props) {
       openSidebar={openSidebar}
       under={
         <div className={classes.under} data-testid="agent-presence">
-          <Dot tone={connected ? "good" : "calm"} />
-          {connected ? words.agent.connected(conversation.agent_id) : words.agent.away(conversation.agent_id)}
+          <Dot tone={online && connected ? "good" : "calm"} />
+          {presence(words, conversation.agent_id, online, connected)}
         </div>
       }
     >

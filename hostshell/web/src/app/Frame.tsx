@@ -2,7 +2,7 @@
 
 import { Drawer } from "@mantine/core";
 import { useMediaQuery } from "@mantine/hooks";
-import { lazy, Suspense, useEffect, useState } from "react";
+import { lazy, Suspense, useState } from "react";
 import { useWords } from "../i18n";
 import { useWorkspace } from "../state/react";
 import { ConnectionBanner } from "./ConnectionBanner";
@@ -24,19 +24,12 @@ const NARROW = "(max-width: 900px)";
 
 export function Frame() {
   const words = useWords();
-  const route = useRoute();
   const narrow = useMediaQuery(NARROW, undefined, { getInitialValueInEffect: false });
   const [sidebar, setSidebar] = useState(false);
   const [help, setHelp] = useState(false);
   useNotices();
   useTabTitle();
   useShortcuts({ help: () => setHelp(true) });
-
-  // Whoever picks something on a small screen wants to see it.
-  const target =
-    route.page === "conversation" || route.page === "inspector" ? `${route.page}:${route.id}` : route.page;
-  // biome-ignore lint/correctness/useExhaustiveDependencies: every change of place closes the drawer
-  useEffect(() => setSidebar(false), [target]);
 
   const openSidebar = narrow ? () => setSidebar(true) : null;
   return (
@@ -57,10 +50,11 @@ export function Frame() {
           closeButtonProps={{ "aria-label": words.close }}
           classNames={{ body: classes.drawerBody ?? "", content: classes.drawerContent ?? "" }}
         >
-          <Sidebar onHelp={() => setHelp(true)} bare />
+          {/* Whoever picks something on a small screen wants to see it. A page that only passes on picks nothing. */}
+          <Sidebar onHelp={() => setHelp(true)} onPicked={() => setSidebar(false)} bare />
         </Drawer>
       ) : (
-        <Sidebar onHelp={() => setHelp(true)} />
+        <Sidebar onHelp={() => setHelp(true)} onPicked={() => setSidebar(false)} />
       )}
       <main id="main" tabIndex={-1} className={classes.main}>
         <ConnectionBanner />

@@ -3,7 +3,7 @@
 import { ActionIcon, Button, Menu, ScrollArea, Text } from "@mantine/core";
 import { IconKeyboard, IconListSearch, IconPlus, IconSettings, IconShieldCheck } from "@tabler/icons-react";
 import { useState } from "react";
-import { appName, errorText, useTimes, useWords } from "../i18n";
+import { appName, errorText, presence, useTimes, useWords } from "../i18n";
 import type { Conversation } from "../runtime/rows";
 import { useClient, useWorkspace } from "../state/react";
 import {
@@ -20,7 +20,14 @@ import { goTo, hrefOf, useRoute } from "./route";
 import { SettingsDialog } from "./SettingsDialog";
 import classes from "./Sidebar.module.css";
 
-export function Sidebar({ onHelp, bare = false }: { onHelp(): void; bare?: boolean }) {
+interface Props {
+  onHelp(): void;
+  /** The person has picked what to see next. */
+  onPicked(): void;
+  bare?: boolean;
+}
+
+export function Sidebar({ onHelp, onPicked, bare = false }: Props) {
   const words = useWords();
   const route = useRoute();
   const [settings, setSettings] = useState(false);
@@ -38,7 +45,7 @@ export function Sidebar({ onHelp, bare = false }: { onHelp(): void; bare?: boole
           <span>{words.appName}</span>
         </div>
       )}
-      <NewConversation />
+      <NewConversation onOpened={onPicked} />
       <ScrollArea className={classes.list} type="auto" scrollbarSize={8}>
         {conversations.length === 0 ? (
           <Text size="sm" c="dimmed" p="md">
@@ -51,6 +58,7 @@ export function Sidebar({ onHelp, bare = false }: { onHelp(): void; bare?: boole
                 <ConversationLink
                   conversation={conversation}
                   active={route.page === "conversation" && route.id === conversation.conversation_id}
+                  onPicked={onPicked}
                 />
               </li>
             ))}
@@ -62,6 +70,7 @@ export function Sidebar({ onHelp, bare = false }: { onHelp(): void; bare?: boole
           className={classes.page}
           href={hrefOf({ page: "grants" })}
           aria-current={route.page === "grants" ? "page" : undefined}
+          onClick={onPicked}
         >
           <IconShieldCheck size={18} aria-hidden="true" />
           {words.sidebar.grants}
@@ -70,6 +79,7 @@ export function Sidebar({ onHelp, bare = false }: { onHelp(): void; bare?: boole
           className={classes.page}
           href={hrefOf({ page: "inspector", id: null })}
           aria-current={route.page === "inspector" ? "page" : undefined}
+          onClick={onPicked}
         >
           <IconListSearch size={18} aria-hidden="true" />
           {words.sidebar.inspector}
@@ -102,7 +112,13 @@ export function Sidebar({ onHelp, bare = false }: { onHelp(): void; bare?: boole
   );
 }
 
-function ConversationLink({ conversation, active }: { conversation: Conversation; active: boolean }) {
+interface LinkProps {
+  conversation: Conversation;
+  active: boolean;
+  onPicked(): void;
+}
+
+function ConversationLink({ conversation, active, onPicked }: LinkProps) {
   const words = useWords();
   const times = useTimes();
   const id = conversation.conversation_id;
@@ -122,6 +138,7 @@ function ConversationLink({ conversation, active }: { conversation: Conversation
       aria-current={active ? "page" : undefined}
       data-unread={unread > 0 || undefined}
       data-conversation={id}
+      onClick={onPicked}
     >
       <span className={classes.itemTop}>
         <span className={classes.itemTitle}>{conversation.title || words.sidebar.untitled}</span>
@@ -154,49 +171,52 @@ function short(at: string, times: ReturnType<typeof useTimes>): string {
   return new Date(at).toDateString() === new Date().toDateString() ? times.time(at) : times.date(at);
 }
 
-export function NewConversation({ big = false }: { big?: boolean }) {
+export function NewConversation({ big = false, onOpened }: { big?: boolean; onOpened?(): void }) {
   const client = useClient();
   const words = useWords();
   const [busy, setBusy] = useState(false);
   const agents = useWorkspace(agentsToTalkTo);
+  const online = useWorkspace((state) => state.link === "online");
+  const several = agents.length > 1;
 
   const open = async (agentId?: string) => {
     setBusy(true);
     const result = await client.act("conversation.open", agentId ? { agent_id: agentId } : {});
-    setBusy(false);
     const detail = result.detail as { conversation_id?: string } | undefined;
     if (result.accepted && detail?.conversation_id) {
+      await client.conversationShown(detail.conversation_id);
       goTo({ page: "conversation", id: detail.conversation_id });
+      onOpened?.();
     } else {
       const text = errorText(words, result.code === "not_found" ? undefined : result.code, result.message);
       toast({ id: "open", tone: "bad", title: words.sidebar.newConversation, text });
     }
+    setBusy(false);
   };
-  const button = (
-    <Button
-      className={big ? undefined : classes.new}
-      loading={busy}
-      disabled={agents.length === 0}
-      leftSection={<IconPlus size={16} aria-hidden="true" />}
-      onClick={agents.length > 1 ? undefined : () => void open()}
-      data-testid="new-conversation"
-    >
-      {words.sidebar.newConversation}
-    </Button>
-  );
-  if (agents.length < 2) return button;
+  // One tree however many agents there are: a button that came anew with the second one would lose the focus on it.
   return (
-    <Menu position="bottom-start" width={240}>
-      <Menu.Target>{button}</Menu.Target>
+    <Menu position="bottom-start" width={240} disabled={!several}>
+      <Menu.Target>
+        <Button
+          className={big ? undefined : classes.new}
+          loading={busy}
+          disabled={agents.length === 0}
+          leftSection={<IconPlus size={16} aria-hidden="true" />}
+          onClick={several ? undefined : () => void open()}
+          data-testid="new-conversation"
+        >
+          {words.sidebar.newConversation}
+        </Button>
+      </Menu.Target>
       <Menu.Dropdown>
         <Menu.Label>{words.sidebar.chooseAgent}</Menu.Label>
         {agents.map((agent) => (
           <Menu.Item
             key={agent.agent_id}
-            leftSection={<Dot tone={agent.connected ? "good" : "calm"} />}
+            leftSection={<Dot tone={online && agent.connected ? "good" : "calm"} />}
             onClick={() => void open(agent.agent_id)}
           >
-            {agent.connected ? words.agent.connected(agent.agent_id) : words.agent.away(agent.agent_id)}
+            {presence(words, agent.agent_id, online, agent.connected)}
           </Menu.Item>
         ))}
       </Menu.Dropdown>

@@ -8,7 +8,7 @@ import { useClient } from "../state/react";
 import { isOpen } from "../state/select";
 import { settingsStore } from "../state/settings";
 import { announce } from "../ui/announce";
-import { toast } from "../ui/toasts";
+import { drop, toast } from "../ui/toasts";
 
 export function useNotices(): void {
   const { store } = useClient();
@@ -18,6 +18,7 @@ export function useNotices(): void {
       store.subscribe((state, before) => {
         if (state.notices !== before.notices && before.everOnline) {
           for (const row of news(state, before)) show(row, appName(words, state.apps, row.app_scope));
+          for (const id of Object.keys(before.notices)) if (!state.notices[id]) drop(id);
         }
         if (state.interactions !== before.interactions && before.everOnline) {
           for (const row of Object.values(state.interactions)) {

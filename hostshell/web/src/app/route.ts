@@ -33,6 +33,11 @@ export function goTo(route: Route): void {
   location.hash = hrefOf(route);
 }
 
+/** The same without a step in the history: where a page only passes the person on, Back must not lead to it. */
+export function passOnTo(route: Route): void {
+  location.replace(hrefOf(route));
+}
+
 export function useRoute(): Route {
   const hash = useSyncExternalStore(
     (changed) => {

@@ -114,6 +114,12 @@ export function daysBetween(earlier: Date, later: Date): number {
   return Math.round((midnight(later) - midnight(earlier)) / 86_400_000);
 }
 
+/** What is known of an agent now; while the page is offline that is nothing, whatever it was before. */
+export function presence(words: Words, agentId: string, online: boolean, connected: boolean): string {
+  if (!online) return words.agent.unknown(agentId);
+  return connected ? words.agent.connected(agentId) : words.agent.away(agentId);
+}
+
 /** A MiniApp's name: the language's own for those that come with LineUp, else its manifest's. */
 export function appName(words: Words, apps: Readonly<Record<string, App>>, scope: string): string {
   return words.apps[scope] ?? (apps[scope]?.title || scope);

@@ -16,7 +16,7 @@ export function Composer({ conversationId }: { conversationId: string }) {
   const [text, setText] = useState(() => loadDraft(conversationId));
   const agentAway = useWorkspace((state) => {
     const agent = state.conversations[conversationId]?.agent_id;
-    return agent !== undefined && !(state.agents[agent]?.connected ?? false);
+    return state.link === "online" && agent !== undefined && !(state.agents[agent]?.connected ?? false);
   });
   const tooLong = text.length > TEXT_LENGTH_MAX;
 

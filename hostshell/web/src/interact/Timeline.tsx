@@ -163,7 +163,12 @@ function Row({ item, conversationId }: { item: Item; conversationId: string }) {
 function Separator({ kind, at }: { kind: "start" | "day" | "new"; at?: string }) {
   const words = useWords();
   const times = useTimes();
-  if (kind === "start") return <p className={classes.start}>{words.interact.start}</p>;
+  if (kind === "start")
+    return (
+      <p className={classes.start} data-start>
+        {words.interact.start}
+      </p>
+    );
   return (
     <div className={classes.separator} data-kind={kind}>
       <span>{kind === "new" ? words.interact.newMessages : times.day(at ?? "")}</span>
@@ -201,6 +206,7 @@ function useListHints(items: readonly Item[], firstN: number): { shift: boolean;
       .map((row) => row.interaction_id),
   );
   const keepMounted = useMemo(() => {
+    if (open.length === 0) return [];
     const ids = new Set(open);
     return items.flatMap((item, index) =>
       item.kind === "interaction" && item.entry.ref && ids.has(item.entry.ref) ? [index] : [],

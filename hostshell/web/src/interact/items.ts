@@ -1,7 +1,6 @@
 // From a conversation's entries to the rows of the timeline: days, the mark of what is new, texts, questions, folded
 // app sessions, and what the person has just sent. Pure.
 
-import { daysBetween } from "../i18n";
 import type { Entry } from "../runtime/rows";
 import type { Echo } from "../state/model";
 
@@ -25,16 +24,16 @@ export interface ItemOptions {
 export function buildItems(entries: readonly Entry[], echoes: readonly Echo[], options: ItemOptions): Item[] {
   const items: Item[] = [];
   if (options.complete && entries.length > 0) items.push({ kind: "start", key: "start" });
-  let day: Date | null = null;
+  let day = NO_DAY;
   let speaker: { author: string; at: number } | null = null;
   let marked = options.newAfter === null;
   for (const entry of entries) {
     const kind = shownAs(entry, options.unfolded);
     if (!kind) continue;
-    const at = new Date(entry.at);
-    if (!day || daysBetween(day, at) !== 0) {
+    const at = timeOf(entry);
+    if (at < day.begin || at >= day.end) {
       items.push({ kind: "day", key: `day:${entry.n}`, at: entry.at });
-      day = at;
+      day = dayOf(at);
       speaker = null;
     }
     if (!marked && entry.n > (options.newAfter ?? 0) && entry.author !== "person") {
@@ -44,10 +43,9 @@ export function buildItems(entries: readonly Entry[], echoes: readonly Echo[], o
     }
     const key = `n:${entry.n}`;
     if (kind === "text") {
-      const first: boolean =
-        speaker?.author !== entry.author || at.getTime() - speaker.at > SAME_SPEAKER_MS_MAX;
+      const first: boolean = speaker?.author !== entry.author || at - speaker.at > SAME_SPEAKER_MS_MAX;
       items.push({ kind, key, entry, first });
-      speaker = { author: entry.author, at: at.getTime() };
+      speaker = { author: entry.author, at };
     } else {
       items.push({ kind, key, entry });
       speaker = null;
@@ -58,6 +56,27 @@ export function buildItems(entries: readonly Entry[], echoes: readonly Echo[], o
     speaker = { author: "person", at: Date.parse(echo.at) };
   }
   return items;
+}
+
+// A long history is built anew with every page of it: what is costly about an entry is found out once.
+const times = new WeakMap<Entry, number>();
+
+function timeOf(entry: Entry): number {
+  let at = times.get(entry);
+  if (at === undefined) {
+    at = Date.parse(entry.at);
+    times.set(entry, at);
+  }
+  return at;
+}
+
+const NO_DAY = { begin: Number.POSITIVE_INFINITY, end: Number.NEGATIVE_INFINITY };
+
+/** The local day around a time; one of a clock change has 23 or 25 hours. */
+function dayOf(at: number): { begin: number; end: number } {
+  const date = new Date(at);
+  const [year, month, day] = [date.getFullYear(), date.getMonth(), date.getDate()];
+  return { begin: new Date(year, month, day).getTime(), end: new Date(year, month, day + 1).getTime() };
 }
 
 function shownAs(entry: Entry, unfolded: string | null): "text" | "interaction" | "session" | null {

@@ -189,7 +189,9 @@ function Calls({ calls, none }: { calls: readonly Call[]; none: string }) {
               </Table.Td>
               <Table.Td>{call.tool_id}</Table.Td>
               <Table.Td>
-                <Status tone={toneOf(call.status)}>{call.status}</Status>
+                <Status tone={toneOf(call.status)}>
+                  {words.inspector.callStatus[call.status] ?? call.status}
+                </Status>
                 {call.progress !== undefined && ` ${Math.round(call.progress * 100)}%`}
                 {call.error_code && (
                   <Text component="span" size="xs" c="dimmed" ml={6}>

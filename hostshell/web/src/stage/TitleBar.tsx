@@ -33,14 +33,14 @@ export function TitleBar({ conversation, instance, quiet }: Props) {
   );
   const shown = useWorkspace((state) => shownState(state, instance));
   const progress = useWorkspace((state) => progressOf(state, instance.instance_id));
-  const { close, asked } = useClosing(instance);
+  const { close, asked, waiting } = useClosing(instance);
   const { asking, leave, confirm, stay } = useLeaving(conversation, instance, close);
   return (
     <header className={classes.bar} data-quiet={quiet || undefined}>
       <div className={classes.name}>
         <AppIcon scope={instance.app_scope} size={26} />
         <h2>{name}</h2>
-        <span className={shown === "foreground" ? classes.obvious : undefined}>
+        <span className={shown === "foreground" ? classes.obvious : undefined} data-testid="app-state">
           <Status tone={toneOf(shown)}>{words.states[shown]}</Status>
         </span>
         {progress && (
@@ -49,6 +49,11 @@ export function TitleBar({ conversation, instance, quiet }: Props) {
           </Text>
         )}
         <TimeLeft instance={instance} />
+        {asked && !waiting && (
+          <Text size="sm" c="dimmed" role="status">
+            {words.stage.closing}
+          </Text>
+        )}
       </div>
       <Group gap="xs" wrap="nowrap">
         <Tooltip label={talkOpen ? words.stage.hideTalk : words.stage.talk}>
@@ -125,7 +130,7 @@ function useLeaving(conversation: Conversation, instance: Instance, close: () =>
 }
 
 /** Close the MiniApp; one that wants to be asked gets the chance, and a second press closes it anyway. */
-function useClosing(instance: Instance): { close(): void; asked: boolean } {
+function useClosing(instance: Instance): { close(): void; asked: boolean; waiting: boolean } {
   const client = useClient();
   const words = useWords();
   const [asked, setAsked] = useState(false);
@@ -147,12 +152,9 @@ function useClosing(instance: Instance): { close(): void; asked: boolean } {
       return;
     }
     const detail = result.detail as { asked?: boolean } | null | undefined;
-    if (detail?.asked) {
-      setAsked(true);
-      toast({ id: `close:${instance.instance_id}`, tone: "accent", title: words.stage.closing });
-    }
+    if (detail?.asked) setAsked(true);
   };
-  return { close: () => void close(), asked };
+  return { close: () => void close(), asked, waiting };
 }
 
 function TimeLeft({ instance }: { instance: Instance }) {

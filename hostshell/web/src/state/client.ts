@@ -20,7 +20,6 @@ import { reduce, type WorkspaceEvent } from "./reducer";
 
 export const PAGE_ENTRIES = 100;
 const TEXT_WAIT_MS_MAX = 10 * 60_000; // a text that no Runtime took for so long is not sent behind the person's back
-const TITLE_CHARACTERS = 60;
 const FLUSH_MS = 16;
 
 /** Actions that must survive a reload; the rest is safe to lose or to ask again. */
@@ -119,16 +118,19 @@ export class Client {
     };
     journal.keep(action);
     this.resume(action);
-    this.nameConversation(conversationId, text);
   }
 
-  /** A conversation that has no name yet is called by its first words; the person can rename it. */
-  private nameConversation(conversationId: string, text: string): void {
-    const conversation = this.store.getState().conversations[conversationId];
-    if (conversation?.title !== "" || conversation.entries > 0) return;
-    const line = text.trim().split("\n", 1)[0] ?? "";
-    const title = [...line].slice(0, TITLE_CHARACTERS).join("");
-    void this.act("conversation.rename", { conversation_id: conversationId, title });
+  /** Resolves once a conversation's row is on the page; the answer to its opening may be here before. */
+  conversationShown(conversationId: string): Promise<void> {
+    const isShown = (state: Workspace) => state.conversations[conversationId] !== undefined;
+    if (isShown(this.store.getState())) return Promise.resolve();
+    return new Promise((resolve) => {
+      const stop = this.store.subscribe((state) => {
+        if (!isShown(state)) return;
+        stop();
+        resolve();
+      });
+    });
   }
 
   /** Once more. One that may have arrived keeps its id; one that was refused needs a new one. */

@@ -2,6 +2,7 @@
 
 import { Stack, Text } from "@mantine/core";
 import type { ReactNode } from "react";
+import classes from "./Empty.module.css";
 
 interface Props {
   icon: ReactNode;
@@ -16,10 +17,14 @@ export function Empty({ icon, title, hint, children }: Props) {
       <Text c="dimmed" component="div" aria-hidden="true">
         {icon}
       </Text>
-      <Text fw={600} size="lg">
+      <Text fw={600} size="lg" className={classes.words}>
         {title}
       </Text>
-      {hint && <Text c="dimmed">{hint}</Text>}
+      {hint && (
+        <Text c="dimmed" className={classes.words}>
+          {hint}
+        </Text>
+      )}
       {children}
     </Stack>
   );

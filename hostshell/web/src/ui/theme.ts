@@ -42,6 +42,8 @@ export const theme = createTheme({
   respectReducedMotion: true,
   focusRing: "auto",
   components: {
+    Modal: { styles: { title: { fontWeight: 650 } } },
+    Drawer: { styles: { title: { fontWeight: 650 } } },
     // The kit's placeholder is no menu item, and the focus belongs on the first one anyway.
     Menu: Menu.extend({ defaultProps: { withInitialFocusPlaceholder: false } }),
   },

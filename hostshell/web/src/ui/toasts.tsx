@@ -27,7 +27,8 @@ export function toast(shown: Toast): void {
   }));
 }
 
-function drop(id: string): void {
+/** Take one away before its time. */
+export function drop(id: string): void {
   store.setState(({ toasts }) => ({ toasts: toasts.filter((known) => known.id !== id) }));
 }
 
@@ -49,7 +50,7 @@ function OneToast({ shown }: { shown: Toast }) {
     return () => clearTimeout(timer);
   }, [shown]);
   return (
-    <Paper className={classes.toast} data-tone={shown.tone} withBorder shadow="md" p="sm">
+    <Paper className={classes.toast} data-testid="toast" data-tone={shown.tone} withBorder shadow="md" p="sm">
       <div className={classes.body}>
         <Text size="sm" fw={600}>
           {shown.title}

@@ -15,28 +15,29 @@ export type Ops = ReadonlyMap<string, Op>;
 /** JSON Merge Patch (RFC 7396); shares what the patch does not touch. */
 export function mergePatch(target: Json | undefined, patch: Json): Json {
   if (!isObject(patch)) return patch;
-  const result: JsonObject = isObject(target) ? { ...target } : {};
+  // A map, so that names such as "__proto__" are names like any other.
+  const result = new Map<string, Json>(isObject(target) ? Object.entries(target) : []);
   for (const [name, value] of Object.entries(patch)) {
-    if (value === null) delete result[name];
-    else result[name] = mergePatch(result[name], value);
+    if (value === null) result.delete(name);
+    else result.set(name, mergePatch(result.get(name), value));
   }
-  return result;
+  return Object.fromEntries(result);
 }
 
 /** The merge patch that makes `before` into `after`; null if they are equal. */
 export function difference(before: JsonObject, after: JsonObject): JsonObject | null {
-  const patch: JsonObject = {};
-  for (const name of Object.keys(before)) if (!(name in after)) patch[name] = null;
+  const patch = new Map<string, Json>();
+  for (const name of Object.keys(before)) if (!Object.hasOwn(after, name)) patch.set(name, null);
   for (const [name, value] of Object.entries(after)) {
-    const old = before[name];
+    const old = Object.hasOwn(before, name) ? before[name] : undefined;
     if (isObject(old) && isObject(value)) {
       const inner = difference(old, value);
-      if (inner) patch[name] = inner;
+      if (inner) patch.set(name, inner);
     } else if (JSON.stringify(old) !== JSON.stringify(value)) {
-      patch[name] = value;
+      patch.set(name, value);
     }
   }
-  return Object.keys(patch).length ? patch : null;
+  return patch.size ? Object.fromEntries(patch) : null;
 }
 
 /** What one element is after an op. */

@@ -190,7 +190,7 @@ export class Sync {
 
 function differing(before: JsonObject, after: JsonObject): Set<string> {
   const ids = new Set<string>();
-  for (const id of Object.keys(before)) if (!(id in after)) ids.add(id);
+  for (const id of Object.keys(before)) if (!Object.hasOwn(after, id)) ids.add(id);
   for (const [id, value] of Object.entries(after)) if (before[id] !== value) ids.add(id);
   return ids;
 }

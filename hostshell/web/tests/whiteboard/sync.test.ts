@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import type { Answer, JsonObject } from "../../surfaces/whiteboard/bridge";
+import type { Answer, JsonObject, Json as JsonValue } from "../../surfaces/whiteboard/bridge";
 import { History } from "../../surfaces/whiteboard/history";
 import {
   composed,
@@ -249,6 +249,18 @@ describe("patches", () => {
         expect(mergePatch(before, difference(before, after) ?? {})).toEqual(after);
       }),
     );
+  });
+
+  it.each(["__proto__", "toString", "constructor", "valueOf"])("%s is a name like any other", (name) => {
+    const named = (value: JsonValue) => ({ d: Object.fromEntries([[name, value]]) });
+    for (const [before, after] of [
+      [named({ x: 1 }), { d: {} }],
+      [{ d: {} }, named({ x: 1 })],
+      [named({ x: 1 }), named({ x: 2, y: 1 })],
+    ] as [JsonObject, JsonObject][]) {
+      const made = mergePatch(before, difference(before, after) ?? {});
+      expect(JSON.stringify(made)).toEqual(JSON.stringify(after));
+    }
   });
 
   it("two ops as one do what they did one after the other", () => {
