@@ -28,6 +28,14 @@ ACTION_MS = 10_000
 MakePerson = Callable[..., Person]
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The browser's tests come last: Playwright's loop goes on in this thread until the end of the session, and beside
+    it no other test can have a loop of its own.
+    """
+    here = Path(__file__).parent
+    items.sort(key=lambda item: here in item.path.parents)
+
+
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Browser]:
     with launched() as browser:

@@ -143,7 +143,8 @@ class Agent:
                 self.revision = payload["revision"]
             case "receipt":
                 self.receipts[payload["reply_to"]] = payload
-                self._unanswered.pop(payload["reply_to"], None)
+                if payload.get("code") != "runtime_stopping":  # then the same message is for the next run
+                    self._unanswered.pop(payload["reply_to"], None)
             case "tool.result":
                 assert payload["call_id"] not in self.results, f"a second result of {payload['call_id']}"
                 self.results[payload["call_id"]] = payload

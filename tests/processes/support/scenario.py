@@ -91,6 +91,8 @@ class Day:
         if call_id not in self._asked:
             self._asked.add(call_id)
             await self.agent.call(tool_id, input_, call_id=call_id)
+        # A Runtime that stops refuses it, and the next one gets it again: only then can it be cancelled or looked up.
+        await self.agent.until(lambda: not self.agent.has_unanswered, STEP_S, f"the receipt of {call_id}")
         return call_id
 
     async def _said(self, name: str, kind: str, payload: dict[str, Any], conversation: str | None = None) -> None:
@@ -181,7 +183,10 @@ class Day:
         await self._ends(await self._ask("finish", "lab.finish", text=self.tag), ("completed", None))
 
     async def looked_at(self) -> None:
-        assert self.runtime.query("status")["boot_id"] == self.runtime.facts()["boot_id"]
+        boot_id = self.runtime.query("status")["boot_id"]
+        if not (facts := self.runtime.facts()):
+            raise Cut("the Runtime is stopping")
+        assert boot_id == facts["boot_id"]
 
     async def verdict(self) -> None:
         """Everything said is answered, everything open has ended, and every promise was kept."""

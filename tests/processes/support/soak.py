@@ -13,6 +13,7 @@ import random
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -107,6 +108,7 @@ class Soak:
         self.runtime = found
         self.seed = seed
         self.agent = Agent(found, "soak")
+        self.faults = 0  # done to it so far
 
     async def begin(self) -> None:
         assert await self.runtime.start_async(), self.runtime.errors()
@@ -117,9 +119,14 @@ class Soak:
         await day.run(self.bring_back)
 
     async def bring_back(self) -> None:
-        await is_over(self.runtime)
-        await asyncio.to_thread(self.runtime.assert_nobody)
-        assert await self.runtime.start_async(), self.runtime.errors()
+        """A new run; one that the cycle's own fault hits while it starts is followed by another."""
+        while True:
+            await is_over(self.runtime)
+            await asyncio.to_thread(self.runtime.assert_nobody)
+            before = self.faults
+            if await self.runtime.start_async():
+                return
+            assert self.faults > before, f"it did not start: {self.runtime.errors()}"
 
     async def cycle(self, plan: Plan) -> int:
         """One day under a fault; how often the supervisor died. Raises AssertionError for a broken promise."""
@@ -147,6 +154,7 @@ class Soak:
         if action is None:
             await self.agent.cut()
         elif self.runtime.is_up:
+            self.faults += 1
             action(self.runtime)
 
     async def end(self) -> None:
@@ -166,6 +174,7 @@ async def soak(found: Runtime, seed: int, cycles: range, say: Callable[[str], No
             deaths = await one.cycle(plan)
         except (AssertionError, TimeoutError) as fault:
             say(f"cycle {number} seed {seed}: {plan}: FAILED: {fault}")
+            say(traceback.format_exc())
             say(f"again: scripts/soak --seed {seed} --from {number} --cycles 1")
             return 1
         say(f"cycle {number} seed {seed}: {plan}: kept, {deaths} deaths, {time.monotonic() - began:.1f} s")
