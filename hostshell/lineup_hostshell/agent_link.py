@@ -121,7 +121,7 @@ class AgentLinks:
         while (message := await receive())["type"] != "websocket.disconnect":
             text = message.get("text")
             if text is None:
-                link.socket.close_with(UNSUPPORTED_DATA, "the agent link takes JSON text frames only")
+                link.socket.close_with(POLICY_VIOLATION, "the agent link takes JSON text frames only")
                 continue
             try:
                 frame = decode_json(text, bytes_max=AGENT_FRAME_BYTES_MAX)

@@ -9,6 +9,7 @@ lengths and counts are known to be within the limits before the C decoder reserv
 
 from __future__ import annotations
 
+import re
 from typing import Any, NoReturn, cast
 
 import msgpack
@@ -50,6 +51,9 @@ _CAPS: dict[tuple[Link, bool], tuple[int, int]] = {
 }
 
 
+_BYTES_MARK = re.compile(rb"[\xc4-\xc6]")  # how msgpack's bytes begin
+
+
 class _Duplicate(Exception):
     """A map has one key twice."""
 
@@ -66,8 +70,10 @@ def encode(
         data = cast(bytes, msgpack.packb(value))
     except UnicodeEncodeError:
         raise _invalid("/", "has a string with a lone surrogate, which is not UTF-8") from None
-    except (TypeError, ValueError, OverflowError) as error:
-        raise _invalid("/", f"cannot be encoded: {error}") from None
+    except MemoryError:
+        raise
+    except Exception as error:  # of whatever class: a value may be an object whose own methods raise
+        raise _invalid("/", f"cannot be encoded: {type(error).__name__}: {error}") from None
     _check_size(len(data), bytes_max)
     walk(data, nodes_max, allow_bytes=True)
     return data
@@ -124,12 +130,17 @@ def check_frame(frame: object, link: Link, *, from_runtime: bool) -> tuple[str, 
 
 
 def encode_message(type_: str, body: dict[str, Any], *, link: Link, message_id: str | None = None) -> bytes:
-    """``{type, id?, body}`` as bytes, within the peer's size of this link. The body is the caller's to get right."""
+    """``{type, id?, body}`` as bytes, within the peer's size of this link. The body is the caller's to get right, but
+    bytes where only JSON values may stand are refused here: the peer would end the link for them.
+    """
     frame: dict[str, Any] = {"type": type_, "body": body}
     if message_id is not None:
         frame["id"] = message_id
     bytes_max, nodes_max = _CAPS[link, False]
-    return encode(frame, bytes_max=bytes_max, nodes_max=nodes_max)
+    data = encode(frame, bytes_max=bytes_max, nodes_max=nodes_max)
+    if _BYTES_MARK.search(data) is not None:  # perhaps, or the same octet within a string or a number
+        _check_bytes(frame, BYTES_ALLOWED.get((link, False, type_)) or BYTES_ALLOWED.get((link, True, type_)))
+    return data
 
 
 def _decode(data: bytes, bytes_max: int, nodes_max: int, allow_bytes: bool) -> tuple[object, bool]:

@@ -53,6 +53,13 @@ def _schema(value: object, *, root: bool) -> object:
     return value
 
 
+def _number(value: Any) -> Any:
+    """A literal would take ``true`` for 1."""
+    if isinstance(value, bool):
+        raise ValueError("must be a number, not true or false")
+    return value
+
+
 def _root_schema(value: object) -> object:
     return _schema(value, root=True)
 
@@ -126,7 +133,7 @@ class ToolDescriptor(_Model):
     """One tool."""
 
     id: ToolId
-    version: Literal[1]
+    version: Annotated[Literal[1], BeforeValidator(_number)]
     title: Title
     description: Description
     handling: Literal["direct", "interactive", "launch", "foreground", "operation"]

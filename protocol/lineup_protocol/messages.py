@@ -121,7 +121,7 @@ AGENT_LINK: tuple[Message, ...] = (
     _agent_in(
         "tool.call",
         ("lineup.v1.receipt", "lineup.v1.tool.result"),
-        "`tool` is the older form of `tool_id`",
+        "with `tool_id` the revision is needed; the older form has `tool` in its place and no revision",
         call_id="id",
         tool_id_="text",
         tool_=("choice", "confirm", "input"),

@@ -294,10 +294,15 @@ class Runner:
             await self._fail(call, failure)
         except MemoryError:
             raise  # nothing can be relied on any more: the process ends, and the Runtime names the limit
+        except asyncio.CancelledError as fault:
+            if _is_cancelled():
+                raise
+            _log(f"the handler of {call.tool_id} awaited something that was cancelled, on call {call.call_id}")
+            await self._fail(call, ToolError("tool_failed", _words(fault)))
         except Exception as fault:
             _log(f"the handler of {call.tool_id} raised on call {call.call_id}:")
             traceback.print_exc()
-            await self._fail(call, ToolError("tool_failed", f"{type(fault).__name__}: {fault}"))
+            await self._fail(call, ToolError("tool_failed", _words(fault)))
         else:
             await self._returned(call, result)
 
@@ -317,10 +322,17 @@ class Runner:
             await self._fail(call, ToolError(receipt.code or "tool_failed", message, receipt.detail))
 
     async def _fail(self, call: ToolCall, failure: ToolError) -> None:
-        message = failure.message[: limits.REASON_LENGTH_MAX]
-        receipt = await self.sdk.tools.fail(call.call_id, failure.code, message, failure.detail)
-        if not receipt.accepted and failure.detail is not None and call.call_id in self.projection.calls:
-            await self.sdk.tools.fail(call.call_id, failure.code, message)
+        """End the call, if need be with less than the app has said: nobody else is going to."""
+        message = _sendable(failure.message)[: limits.REASON_LENGTH_MAX]
+        plain = "the MiniApp failed, and what it said of it cannot be sent"
+        for code, words, detail in (
+            (failure.code, message, failure.detail),
+            (failure.code, message, None),
+            ("tool_failed", plain, None),
+        ):
+            receipt = await self.sdk.tools.fail(call.call_id, code, words, detail)
+            if receipt.accepted or self._gone or call.call_id not in self.projection.calls:
+                return
 
     def _handler_done(self, call: ToolCall, task: asyncio.Task[None]) -> None:
         del self._handlers[call.call_id]
@@ -408,6 +420,10 @@ class Runner:
             await handler()
         except MemoryError:
             raise
+        except asyncio.CancelledError:
+            if _is_cancelled():
+                raise
+            _log(f"the handler of {message.kind} awaited something that was cancelled, on message {message.message_id}")
         except Exception:
             # The same code would raise again: a message is not a reason to stop the inbox for ever.
             _log(f"the handler of {message.kind} raised on message {message.message_id}:")
@@ -436,6 +452,25 @@ class Runner:
             case _:
                 return None
         return None if handler is None else partial(handler, argument, self.sdk)
+
+
+def _is_cancelled() -> bool:
+    """Whether somebody cancelled the running handler itself, and not only something that it awaits."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _words(fault: BaseException) -> str:
+    """The exception's class and what it says, if it can say anything."""
+    try:
+        said = str(fault)
+    except Exception:
+        said = ""
+    return _sendable(f"{type(fault).__name__}: {said}" if said else type(fault).__name__)
+
+
+def _sendable(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()
 
 
 def _log(line: str) -> None:

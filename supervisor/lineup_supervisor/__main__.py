@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from lineup_protocol.errors import LineUpError
-from lineup_supervisor.config import Config, read_config
+from lineup_supervisor.config import DEFAULT_PORT, Config, read_config
 from lineup_supervisor.home import Home, default_home, open_home
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_BUG = 0, 1, 2, 70
@@ -75,10 +75,25 @@ def _run(options: argparse.Namespace) -> int:
     arm()
     home = open_home(options.home or default_home())
     config = read_config(home.config)
-    port = config.web_port if options.port is None else options.port
     if not options.no_web:
-        check_port(port)
+        options.port = usable_port(config, options.port)
     return _run_daemon(home, config, options)
+
+
+def usable_port(config: Config, wanted: int | None) -> int | None:
+    """What was asked for, or nothing asked; 0 for any, when nobody chose a port and the usual one is taken.
+
+    Raises:
+        LineUpError: ``port_unusable`` for a port that was chosen, on the command line or in the configuration.
+    """
+    try:
+        check_port(config.web_port if wanted is None else wanted)
+    except LineUpError:
+        if wanted is not None or config.web_port != DEFAULT_PORT:
+            raise
+        _complain(f"port {DEFAULT_PORT} is in use, so this Runtime takes another one")
+        return 0
+    return wanted
 
 
 def _run_daemon(home: Home, config: Config, options: argparse.Namespace) -> int:
@@ -97,6 +112,7 @@ def _run_daemon(home: Home, config: Config, options: argparse.Namespace) -> int:
         daemon = Daemon(home, config, Options(options.port, not options.no_web, options.demo), store, log)
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(daemon.run())
+        _say_goodbye()
         return EXIT_OK
     except Fatal as error:
         _complain(f"internal_error: {error}; {home.logs / 'runtime.log'} has the story")
@@ -160,6 +176,14 @@ def check_port(port: int) -> None:
             raise LineUpError(
                 "port_unusable", f"port {port} is {why}; choose another with --port, 0 takes any free one"
             ) from error
+
+
+def _say_goodbye() -> None:
+    """Past the buffers: a reader that has left must not turn a clean end into another exit code."""
+    try:
+        os.write(1, b"The Runtime has stopped.\n")
+    except OSError:
+        pass
 
 
 def _complain(sentence: str) -> None:

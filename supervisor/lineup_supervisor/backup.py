@@ -1,20 +1,23 @@
 """Backup and restore of a home: one tar file with the store's copy, the artifacts, the bundles and the settings.
 
 This file owns the file's form. A backup is consistent because the store is copied first: what the copy refers to is
-content-addressed and already there. Left out: logs, sockets, the agents' token.
+content-addressed and already there. Left out: logs, sockets, the agents' token. The last member has the sha256 of
+every other one, in the form of ``sha256sum``: a tar file checks its headers alone, and LMDB keeps no sums.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
+import io
 import os
 import shutil
 import tarfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 
 from lineup_protocol.errors import LineUpError
 from lineup_supervisor.core.txn import Table
@@ -23,6 +26,7 @@ from lineup_supervisor.edges.store_file import DATA_NAME, fsync_directory
 from lineup_supervisor.home import Home, open_home
 
 _STORE_MEMBER = f"data/{DATA_NAME}"
+_SUMS_MEMBER = "SHA256SUMS"
 _FOLDERS = ("artifacts", "apps")
 
 
@@ -43,11 +47,13 @@ def write_backup(store: Store, home: Home, destination: Path) -> None:
             fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
             with os.fdopen(fd, "wb") as file:
                 with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as tar:
-                    tar.add(copy, _STORE_MEMBER, recursive=False)
+                    sums: dict[str, str] = {}
+                    _add(tar, copy, _STORE_MEMBER, sums)
                     if home.config.is_file():
-                        tar.add(home.config, home.config.name, recursive=False)
+                        _add(tar, home.config, home.config.name, sums)
                     for name in _FOLDERS:
-                        _add_folder(tar, home.root / name, name)
+                        _add_folder(tar, home.root / name, name, sums)
+                    _add_sums(tar, sums)
                 file.flush()
                 os.fsync(file.fileno())
             os.link(partial, destination)  # never over a file that appeared meanwhile
@@ -83,37 +89,79 @@ def restore_backup(file: Path, root: Path, tables: Sequence[Table[Any]], schema_
         raise
 
 
-def _add_folder(tar: tarfile.TarFile, folder: Path, name: str) -> None:
+class _Hashed:
+    """A file that is read once, from its start to its end, and hashed on the way."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._sha256 = hashlib.sha256()
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._file.read(size)
+        self._sha256.update(data)
+        return data
+
+    @property
+    def digest(self) -> str:
+        return self._sha256.hexdigest()
+
+
+def _add(tar: tarfile.TarFile, path: Path, name: str, sums: dict[str, str]) -> None:
+    with path.open("rb") as file:
+        hashed = _Hashed(file)
+        tar.addfile(tar.gettarinfo(str(path), name), cast("IO[bytes]", hashed))
+    sums[name] = hashed.digest
+
+
+def _add_sums(tar: tarfile.TarFile, sums: dict[str, str]) -> None:
+    content = "".join(f"{digest}  {name}\n" for name, digest in sums.items()).encode()
+    info = tarfile.TarInfo(_SUMS_MEMBER)
+    info.size = len(content)
+    tar.addfile(info, io.BytesIO(content))
+
+
+def _add_folder(tar: tarfile.TarFile, folder: Path, name: str, sums: dict[str, str]) -> None:
     """Regular files and folders only; what is half made has a name with a dot in front and stays out."""
     for where, folders, files in os.walk(folder):
         folders[:] = sorted(each for each in folders if not each.startswith("."))
         for each in sorted(files):
             path = Path(where) / each
             if not each.startswith(".") and path.is_file() and not path.is_symlink():
-                tar.add(path, f"{name}/{path.relative_to(folder)}", recursive=False)
+                _add(tar, path, f"{name}/{path.relative_to(folder)}", sums)
 
 
 def _unpack(file: Path, home: Home) -> None:
-    seen = set()
+    seen: dict[str, str] = {}
+    sums: dict[str, str] = {}
     try:
         with tarfile.open(file, "r:") as tar:
             for member in tar:
                 if not _is_ours(member):
                     raise LineUpError("store_damaged", f"{file} is no backup of a home: it has {member.name[:200]!r}")
-                seen.add(member.name)
                 content = tar.extractfile(member)
                 assert content is not None
-                _write(home.root / member.name, content, 0o444 if member.name.startswith("apps/") else 0o600)
+                if member.name == _SUMS_MEMBER:
+                    lines = (line.partition("  ") for line in content.read().decode().splitlines())
+                    sums = {name: digest for digest, _, name in lines}
+                    continue
+                hashed = _Hashed(content)
+                _write(home.root / member.name, hashed, 0o444 if member.name.startswith("apps/") else 0o600)
+                seen[member.name] = hashed.digest
     except (tarfile.TarError, EOFError, ValueError) as error:
         raise LineUpError("store_damaged", f"{file} is no backup of a home, or a broken one: {error}") from error
     if _STORE_MEMBER not in seen:
         raise LineUpError("store_damaged", f"{file} is no backup of a home: it holds no store")
+    wrong = [name for name in {**sums, **seen} if sums.get(name) != seen.get(name)]
+    if wrong:
+        raise LineUpError("store_damaged", f"{file} is damaged: {wrong[0][:200]} is not what was backed up")
 
 
 def _is_ours(member: tarfile.TarInfo) -> bool:
     parts = member.name.split("/")
     plain = member.isreg() and all(part and not part.startswith(".") and "\0" not in part for part in parts)
-    return plain and (member.name in (_STORE_MEMBER, "config.toml") or (parts[0] in _FOLDERS and len(parts) > 1))
+    return plain and (
+        member.name in (_STORE_MEMBER, _SUMS_MEMBER, "config.toml") or (parts[0] in _FOLDERS and len(parts) > 1)
+    )
 
 
 def _write(path: Path, content: Any, mode: int) -> None:

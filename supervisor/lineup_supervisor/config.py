@@ -5,7 +5,9 @@ This file owns the names, the checks and the sentences about faults. It must not
 
 from __future__ import annotations
 
+import os
 import re
+import stat
 import tomllib
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -159,7 +161,10 @@ def read_config(path: Path) -> Config:
         LineUpError: ``config_invalid``, naming file, line and fault.
     """
     try:
-        with path.open("rb") as file:
+        # Without waiting: a pipe that somebody left there has no writer.
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise _invalid(path, None, "is no regular file")
             raw = file.read(CONFIG_BYTES_MAX + 1)
     except FileNotFoundError:
         return Config()

@@ -29,6 +29,7 @@ RECLAIM_SHARE = 4  # over the budget, a quarter of the workers (at least one) is
 
 @dataclass
 class _Worker:
+    app_scope: str
     process: WorkerProcess | None = None
     pid: int | None = None
     nonce: int = 0
@@ -80,7 +81,7 @@ class WorkerLink:
     def start(self, effect: fx.StartWorker) -> None:
         """Ends in exactly one ``WorkerExited``. A level below the bundle's minimum is refused there, by name."""
         key = (effect.instance_id, effect.incarnation)
-        worker = self._workers[key] = _Worker()
+        worker = self._workers[key] = _Worker(effect.app_scope)
         self.idle.clear()
         level = self._level
         if not level_satisfies(level, effect.min_isolation):
@@ -136,10 +137,11 @@ class WorkerLink:
         )
 
     def _exited(self, key: tuple[str, int], reason: str, detail: str, exit_code: int | None) -> None:
+        fields = self._fields(key)
         self._workers.pop(key, None)
         if not self._workers:
             self.idle.set()
-        self._log.info("worker ended", instance_id=key[0], incarnation=key[1], reason=reason, detail=detail)
+        self._log.info("worker ended", **fields, reason=reason, detail=detail)
         self._submit(
             ev.WorkerExited(
                 event_id=self._new_event_id(),
@@ -152,7 +154,7 @@ class WorkerLink:
         )
 
     def _throttled(self, key: tuple[str, int], limit: str, detail: str) -> None:
-        self._log.warning("worker throttled", instance_id=key[0], incarnation=key[1], limit=limit, detail=detail)
+        self._log.warning("worker throttled", **self._fields(key), limit=limit, detail=detail)
         self._submit(
             ev.WorkerThrottled(
                 event_id=self._new_event_id(), instance_id=key[0], incarnation=key[1], limit=limit, detail=detail
@@ -160,7 +162,7 @@ class WorkerLink:
         )
 
     def _denied(self, key: tuple[str, int], operation: str) -> None:
-        self._log.warning("worker denied", instance_id=key[0], incarnation=key[1], operation=operation)
+        self._log.warning("worker denied", **self._fields(key), operation=operation)
         self._submit(
             ev.WorkerDenied(event_id=self._new_event_id(), instance_id=key[0], incarnation=key[1], operation=operation)
         )
@@ -171,7 +173,7 @@ class WorkerLink:
         try:
             frame = _frame(data)
         except LineUpError as error:
-            self._log.warning("worker sent no message", instance_id=key[0], incarnation=key[1], error=str(error))
+            self._log.warning("worker sent no message", **self._fields(key), error=str(error))
             worker.process.taken()
             worker.process.kill("gate", error.message)
             return
@@ -183,6 +185,12 @@ class WorkerLink:
                 return
             worker.is_ready |= frame.get("type") == "worker.ready"
         self._submit(ev.WorkerFrame(event_id=self._new_event_id(), instance_id=key[0], incarnation=key[1], frame=frame))
+
+    def _fields(self, key: tuple[str, int]) -> dict[str, Any]:
+        """Whose worker it is, for a line of the log."""
+        worker = self._workers.get(key)
+        scope = {} if worker is None else {"app_scope": worker.app_scope}
+        return {**scope, "instance_id": key[0], "incarnation": key[1]}
 
     # watching over them
 

@@ -104,6 +104,9 @@ def test_a_focus_from_its_start_to_its_folded_history(person: Person) -> None:
     person.is_back_in_interact()
     expect(person.page.get_by_test_id("session")).to_have_count(2)
     expect(person.page.get_by_test_id("session").last).to_contain_text("Continues an earlier session")
+    continued = person.page.get_by_test_id("session").last
+    continued.get_by_role("button", name="Show history").click()
+    expect(continued).to_contain_text("Nothing was said in this session.")
     person.shot("4-continued")
 
 
@@ -130,6 +133,64 @@ def test_a_question_over_a_miniapp_is_answered_without_a_change_of_focus(person:
     assert person.surface() is surface, "the whiteboard was loaded anew"
     person.page.get_by_role("button", name="Conversation", exact=True).click()
     person.hears("Thank you!")
+
+
+def test_a_waiting_question_covers_no_control_of_the_miniapp(person: Person, lineup: LineUp) -> None:
+    """Open or put aside, the board's Submit is in reach; the focus stays where it is."""
+    person.say("whiteboard")
+    person.sees_app("whiteboard")
+    board = person.surface()
+    person.draw((0.3, 0.4), (0.5, 0.6))
+    submit = board.get_by_role("button", name="Submit")
+    talk = person.page.get_by_role("button", name="Conversation", exact=True)
+    over, pill = person.page.get_by_test_id("over-app"), person.page.get_by_test_id("waiting-pill")
+    talk.click()
+    title = person.page.get_by_test_id("talk").get_by_test_id("session").get_by_text("Whiteboard", exact=True)
+    lines = "(title) => { const r = new Range(); r.selectNodeContents(title); return r.getClientRects().length }"
+    person.page.set_viewport_size({"width": 1024, "height": 800})
+    assert title.evaluate(lines) == 1, "the name breaks within a word"
+    person.page.set_viewport_size({"width": 1280, "height": 800})
+    person.say("confirm")
+    expect(person.question).to_contain_text("May I?")
+    talk.click()
+    before = focus(lineup, person)
+
+    expect(over).to_be_visible()
+    submit.click(trial=True)
+    over.get_by_role("button", name="Minimise").click()
+    expect(over).to_have_count(0)
+    expect(pill).to_have_accessible_name("1 question from the agent")
+    expect(pill).to_be_focused()
+    submit.click(trial=True)
+    person.shot("1-aside")
+    pill.click()
+    expect(over).to_contain_text("May I?")
+
+    person.page.set_viewport_size({"width": 400, "height": 800})
+    submit.click(trial=True)
+    person.shot("2-narrow")
+    pill.click()
+    expect(over).to_have_count(0)
+    submit.click(trial=True)
+    person.assert_fits()
+    person.sees_app("whiteboard")
+    assert focus(lineup, person) == before
+
+
+def test_an_ended_session_says_why_it_cannot_be_continued(person: Person, lineup: LineUp) -> None:
+    person.say("focus for 1 seconds on reading")
+    person.sees_app("pomodoro")
+    person.is_back_in_interact()
+    session = person.page.get_by_test_id("session")
+    expect(session.get_by_role("button", name="Continue")).to_be_visible()
+    assert lineup.cli("apps", "disable", "pomodoro").returncode == 0
+    try:
+        expect(session.get_by_test_id("not-continued")).to_have_text("The MiniApp is switched off.")
+        expect(session.get_by_role("button", name="Continue")).to_have_count(0)
+        person.shot("switched-off")
+    finally:
+        assert lineup.cli("apps", "enable", "pomodoro").returncode == 0
+    expect(session.get_by_role("button", name="Continue")).to_be_visible()
 
 
 def focus(lineup: LineUp, person: Person) -> list[str]:

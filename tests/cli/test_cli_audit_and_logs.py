@@ -241,3 +241,19 @@ def test_lines_of_a_follower_come_as_they_are_written(log_home):
 @pytest.mark.parametrize("data", [b"\xff\xfe", b"[1]", b"null", b"", b"{", b'{"a": NaN}'])
 def test_a_line_that_is_no_json_object_is_kept_as_text(data):
     assert parse(data, "x.log").fields
+
+
+def test_a_miniapp_that_nobody_knows_is_said_with_those_that_are(log_home, run):
+    (log_home / "logs" / "runtime.log").write_text(log_line("06", "worker ended", app_scope="quiet"))
+    assert "worker ended" in run("logs", "--app", "quiet").stdout
+    wrong = run("logs", "--app", "whitebord")
+    assert wrong.exit_code == 1
+    assert wrong.stderr == (
+        "lineup: there is no MiniApp whitebord here; known are quiet, task-dashboard, whiteboard.\n"
+    )
+
+
+def test_a_miniapp_that_has_said_nothing_yet_is_no_mistake(log_home, run, runtime):
+    runtime.queries["apps"] = lambda args: {"apps": [{"app_scope": "silent"}]}
+    assert run("logs", "--app", "silent").exit_code == 0
+    assert run("logs", "--app", "nobody").exit_code == 1

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -107,6 +108,7 @@ def test_check_fails_when_a_test_does(run, tmp_path):
     )
     assert done.returncode == 1
     assert "the tests of my-notes do not pass" in done.stderr
+    assert "Warning" not in done.stdout + done.stderr
 
 
 def test_the_fingerprint_changes_with_the_bundle_alone(tmp_path):
@@ -144,10 +146,14 @@ def test_dev_adds_again_at_every_change_and_lives_through_a_broken_one(home: Pat
         assert next(lines) == "my-notes is installed.\n"
         (directory / "miniapp.json").rename(directory / "away.json")
         assert "has no miniapp.json" in next(lines)
+        (directory / "app.py").write_text("# changed while that is so\n")  # the same fault is not said again
+        time.sleep(1)
         (directory / "away.json").rename(directory / "miniapp.json")
         assert next(lines) == "my-notes is installed.\n"
         os.kill(dev.pid, signal.SIGINT)
-        assert "stays installed" in "".join(lines)
+        last = "".join(lines)
+        assert "stays installed" in last
+        assert "`lineup apps remove x` takes it out" in last
         assert dev.wait(30) == 0
     finally:
         dev.kill()
@@ -158,3 +164,52 @@ def test_dev_adds_again_at_every_change_and_lives_through_a_broken_one(home: Pat
 def test_dev_without_a_runtime(run, tmp_path):
     result = run("dev", str(tmp_path))
     assert result.exit_code == 7
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "rule"),
+    [("app.py", b"x = 1\ndef broken(:\n", "line 2: "), ("lib/deep.py", b"return 1\n", "line 1: "), ("z.py", b"\0", "")],
+)
+def test_a_python_file_that_cannot_be_read_is_a_fault(run, runtime, tmp_path, name, source, rule):
+    directory = tmp_path / "my-notes"
+    run("new", str(directory))
+    (directory / name).parent.mkdir(exist_ok=True)
+    (directory / name).write_bytes(source)
+    checked = run("check", str(directory))
+    assert checked.exit_code == 1
+    assert f"  /{name}: {rule}" in checked.stderr
+    assert "lineup: my-notes has 1 fault, listed above; mend it and check again." in checked.stderr
+    assert "valid bundle" not in checked.output
+    assert json.loads(run("check", str(directory), "--json").stdout)["faults"][0]["path"] == f"/{name}"
+    added = run("apps", "add", str(directory))
+    assert added.exit_code == 1
+    assert f"  /{name}: {rule}" in added.stderr
+    assert runtime.args_of("apps.add") == []
+
+
+def test_check_without_pytest_names_the_python_that_lacks_it(run, tmp_path, monkeypatch):
+    from lineup_hostshell.cli import bundle_check
+
+    directory = tmp_path / "my-notes"
+    run("new", str(directory))
+    monkeypatch.setattr(bundle_check.importlib.util, "find_spec", lambda name: None)
+    result = run("check", str(directory))
+    assert result.exit_code == 1
+    assert f"`{sys.executable} -m pip install pytest pytest-asyncio`" in result.stderr
+
+
+def test_what_check_needs_comes_with_the_distribution():
+    from importlib.metadata import requires
+
+    assert {"pytest>=8.3", "pytest-asyncio>=1.0"} <= set(requires("lineup-runtime") or ())
+
+
+def test_the_tests_of_a_bundle_obey_no_folder_above_it(run, lineup, tmp_path):
+    (tmp_path / "pyproject.toml").write_text('[tool.pytest.ini_options]\naddopts = "--strict-config"\nunknown = 1\n')
+    (tmp_path / "conftest.py").write_text("raise RuntimeError('not for the bundle')\n")
+    directory = tmp_path / "my-notes"
+    run("new", str(directory))
+    done = lineup("check", str(directory), PYTHONPATH="")
+    assert done.returncode == 0, done.stdout + done.stderr
+    (directory / "pytest.ini").write_text("[pytest]\naddopts = --no-such-option\n")
+    assert "no-such-option" in lineup("check", str(directory), PYTHONPATH="").stderr

@@ -79,7 +79,7 @@ def test_a_rejected_call_names_the_place(run, runtime):
     result = run("call", "demo.work", '{"n": 9}')
     assert result.exit_code == 6
     assert (
-        "was rejected: tool_input_invalid: the input is wrong (at /n: too big); `lineup tools --json`" in result.stderr
+        "was rejected: tool_input_invalid: the input is wrong (at /n: too big); `lineup tools TOOL_ID`" in result.stderr
     )
 
 
@@ -92,7 +92,7 @@ def test_a_refusal_is_exit_6_with_its_place(run, runtime):
     runtime.actions["call.start"] = refuse
     result = run("call", "demo.work", "{}")
     assert result.exit_code == 6
-    assert "tool_input_invalid: the input is wrong (at /title: is required); `lineup tools --json`" in result.stderr
+    assert "tool_input_invalid: the input is wrong (at /title: is required); `lineup tools TOOL_ID`" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -217,3 +217,13 @@ def test_cancel_asks_for_it(run, runtime):
     runtime.actions["call.cancel"] = lambda args: {}
     assert run("cancel", "c-1", "--reason", "changed my mind").exit_code == 0
     assert runtime.args_of("call.cancel") == [{"call_id": "c-1", "reason": "changed my mind"}]
+
+
+@pytest.mark.parametrize(
+    ("tool_id", "form"), [("confirm", "'{\"approved\": true}'"), ("input", "'{\"values\": {…}}'"), ("x.ask", "JSON")]
+)
+def test_a_question_says_how_it_is_answered(run, runtime, tool_id, form):
+    asking = {"status": "waiting_for_app", "tool_id": tool_id, "interaction_id": "q-7"}
+    accepting(runtime, asking, {**asking, "status": "completed", "result": {}})
+    said = run("call", tool_id).stderr.splitlines()
+    assert said == [f"waiting for a person: `lineup answer q-7 {form}`", "completed"]

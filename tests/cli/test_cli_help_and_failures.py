@@ -8,6 +8,7 @@ import sys
 import click
 import pytest
 
+from lineup_hostshell.cli.failure import from_error, from_refusal
 from lineup_hostshell.cli.group import LineUpGroup
 from lineup_hostshell.cli.main import COMMANDS, cli
 from lineup_protocol.errors import LineUpError
@@ -95,6 +96,9 @@ def test_without_a_runtime_the_exit_code_is_7(run, args):
         (("calls", "--state", "odd"), "odd"),
         (("calls", "--limit", "0"), "0"),
         (("logs", "-n", "-1"), "-1"),
+        (("call", "x.y", "--timeout", "nan"), "nan"),
+        (("call", "x.y", "--timeout", "1e999"), "inf"),
+        (("status", "--home", ""), "empty"),
     ],
 )
 def test_a_wrong_command_line_is_exit_2_with_the_way_to_help(run, args, cause):
@@ -166,3 +170,34 @@ def test_simple_commands_load_no_web_framework_and_no_models():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_hint_carries_the_home_that_was_named(run, tmp_path):
+    other = tmp_path / "my home"
+    said = run("calls", "--home", str(other)).stderr
+    assert f"start one with `lineup up --home '{other}'`." in said
+    assert f"`lineup up --home '{other}'`." in run("status", "--home", str(other)).stdout
+    assert f"`lineup up --home '{other}'`." in run("apps", "--home", str(other), "list").stderr
+    assert "start one with `lineup up`." in run("calls").stderr  # it comes from the environment, for the next one too
+    no_bundle = run("apps", "add", str(tmp_path), "--home", str(other)).stderr
+    assert "`lineup new NAME` makes" in no_bundle
+
+
+@pytest.mark.parametrize(
+    ("problem", "said"),
+    [
+        (
+            ("app_disabled", "notes is disabled; `lineup apps enable notes`"),
+            "notes is disabled; `lineup apps enable notes`.",
+        ),
+        (("app_disabled", "notes is disabled"), "notes is disabled; `lineup apps enable SCOPE` switches it on."),
+        (
+            ("app_quarantined", "it crashed; `lineup apps enable notes` lifts it"),
+            "it crashed; `lineup apps enable notes` lifts it; read `lineup logs --app SCOPE`.",
+        ),
+    ],
+)
+def test_a_hint_is_not_said_twice(problem, said):
+    code, message = problem
+    assert from_error(LineUpError(code, message)).sentence == f"{code}: {said}"
+    assert from_refusal(code, message).sentence == f"{code}: {said}"

@@ -208,3 +208,32 @@ def test_text_of_others_is_harmless_and_stays_readable():
     assert json.loads(to_json({"x": NASTY, "汉": "字"})) == {"x": NASTY, "汉": "字"}
     assert "汉" in to_json({"x": NASTY, "汉": "字"})
     assert "\u202e" not in to_json({"x": NASTY})
+
+
+def test_one_tool_with_what_goes_in_and_comes_out(run, runtime):
+    tool = {
+        "id": "notes.add",
+        "title": "Add",
+        "description": "Adds a note.",
+        "handling": "direct",
+        "input_schema": {"type": "object", "required": ["text"]},
+        "output_schema": {"type": "object"},
+    }
+    runtime.queries["tools"] = lambda args: {"revision": "r-1", "tools": [tool]}
+    out = run("tools", "notes.add").stdout
+    assert out.splitlines()[:2] == ["notes.add Add", "Adds a note."]
+    said_input, said_output = out.partition("Input:\n")[2].split("\nOutput:\n")
+    assert json.loads(said_input) == tool["input_schema"]
+    assert json.loads(said_output) == tool["output_schema"]
+    assert json.loads(run("tools", "notes.add", "--json").stdout) == tool
+    wrong = run("tools", "notes.ad")
+    assert wrong.exit_code == 1
+    assert "no tool notes.ad is offered just now; did you mean notes.add? `lineup tools` lists them." in wrong.stderr
+
+
+def test_a_call_that_asks_a_person_says_so(run, runtime):
+    asking = {"call_id": "c-1", "tool_id": "confirm", "agent_id": "demo", "status": "running", "interaction_id": "q-1"}
+    runtime.queries["calls"] = lambda args: {"calls": [asking, {**asking, "status": "completed"}]}
+    lines = run("calls").stdout.splitlines()
+    assert "waits for a person" in lines[1]
+    assert "completed" in lines[2]

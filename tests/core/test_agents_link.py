@@ -113,6 +113,16 @@ def test_hello_may_say_how_far_the_agent_is(core: Core) -> None:
     assert seqs(frames) == [5]
 
 
+def test_what_was_never_sent_is_not_taken_over_by_a_hello(core: Core) -> None:
+    """After a restore an agent remembers numbers of a history that is gone; new messages may have them again."""
+    core.send("message.text", {"text": "hello"}, conversation="c1")
+    core.hang_up()
+    texts(core, 5)
+    frames = core.connect("a1", "l2", acked_seq=3)
+    assert frames[0]["payload"]["code"] == "message_invalid"
+    assert seqs(core.connect("a1", "l3")) == [1, 2, 3, 4, 5]
+
+
 def test_an_older_word_than_what_is_known_changes_nothing(core: Core) -> None:
     texts(core, 5)
     core.send("ack", {"seq": 4})

@@ -27,6 +27,8 @@ def name(core: Core, conversation_id: str) -> str:
         ("hello", "hello"),
         ("\n\n  plan the week\nand the next", "plan the week"),
         ("## **Your tasks**\n\n- one", "Your tasks"),
+        ("Hello **there**, `you`", "Hello there, you"),
+        ("[the plan](https://example.org/a) of snake_case", "the plan of snake_case"),
         ("x" * 500, "x" * FIRST_WORDS_LENGTH_MAX),
     ],
 )

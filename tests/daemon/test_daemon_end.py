@@ -54,7 +54,9 @@ def test_idle_it_ends_within_a_second(daemon: Any, signum: signal.Signals) -> No
     daemon.start()
     began = time.monotonic()
     daemon.signal(signum)
-    assert daemon.ended()[0] == 0
+    code, out, _ = daemon.ended()
+    assert code == 0
+    assert out.endswith("The Runtime has stopped.\n")
     assert time.monotonic() - began < 1.0
 
 
@@ -124,7 +126,9 @@ def test_a_killed_worker_comes_back_and_a_hung_one_is_replaced(daemon: Any) -> N
     daemon.until(lambda: running(peer, "k1"), 15)
     os.kill(second, signal.SIGSTOP)
     daemon.until(lambda: new_worker_pid(peer, second), 15)
-    reasons = [line["reason"] for line in daemon.log() if line["event"] == "worker ended"]
+    ended = [line for line in daemon.log() if line["event"] == "worker ended"]
+    assert all(line["app_scope"] == "task-dashboard" for line in ended)
+    reasons = [line["reason"] for line in ended]
     assert reasons[0] in ("killed", "gate")
     assert reasons[1] == "hung"
 

@@ -15,6 +15,10 @@ from typing import Any
 import lmdb
 import pytest
 
+import lineup_supervisor.__main__ as program
+from lineup_protocol.errors import LineUpError
+from lineup_supervisor.__main__ import usable_port
+from lineup_supervisor.config import Config
 from lineup_supervisor.core.schema import SCHEMA_VERSION, TABLES
 from lineup_supervisor.edges.store import Store
 
@@ -189,7 +193,7 @@ def test_a_hot_backup_restores_into_an_empty_home(daemon: Any, tmp_path: Path) -
     assert job("backup", str(tmp_path / "c.tar"), "--home", str(daemon.home)).returncode == 0
 
     for name in ("b.tar", "c.tar"):
-        other = tmp_path / f"restored-{name[0]}"
+        other = tmp_path / f"r-{name[0]}"
         done = job("restore", str(tmp_path / name), "--home", str(other))
         assert done.returncode == 0, done.stderr
         assert (other / "data" / "data.mdb").exists()
@@ -230,3 +234,18 @@ def test_what_is_no_backup_leaves_nothing_behind(daemon: Any, tmp_path: Path, ki
     assert done.stderr.startswith("lineup: store_damaged")
     assert not other.exists()
     assert not (tmp_path / "evil").exists()
+
+
+def test_only_a_port_that_nobody_chose_is_replaced(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(LineUpError, match="in use"):
+            usable_port(Config(web_port=port), None)
+        monkeypatch.setattr(program, "DEFAULT_PORT", port)
+        with pytest.raises(LineUpError, match="in use"):
+            usable_port(Config(web_port=port), port)
+        assert usable_port(Config(web_port=port), 0) == 0
+        assert capsys.readouterr().err == ""
+        assert usable_port(Config(web_port=port), None) == 0
+        assert capsys.readouterr().err == f"lineup: port {port} is in use, so this Runtime takes another one\n"
+    assert usable_port(Config(web_port=port), None) is None

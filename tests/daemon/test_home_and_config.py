@@ -262,3 +262,11 @@ def test_readiness_is_said_to_whoever_asked(tmp_path: Path, monkeypatch: pytest.
         assert listener.recv(100) == b"STOPPING=1"
     monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "absent"))
     assert not notify("READY=1")
+
+
+@pytest.mark.timeout(10)
+def test_a_pipe_in_place_of_the_config_is_refused_without_waiting(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "config.toml")
+    with pytest.raises(LineUpError, match="is no regular file") as refused:
+        read_config(tmp_path / "config.toml")
+    assert refused.value.code == "config_invalid"

@@ -348,7 +348,7 @@ def _receipts_of(me: Agent, message_id: str) -> int:
     [
         ("x" * (FRAME_BYTES_MAX + 1), 1009),
         (b'{"type": "\xff\xfe"}', 1007),
-        (b"\x00binary", 1003),
+        (b"\x00binary", 1008),
     ],
     ids=["oversize", "bad-utf-8", "binary"],
 )

@@ -7,6 +7,7 @@ import resource
 import struct
 import time
 import tracemalloc
+from functools import partial
 from typing import Any
 
 import msgpack
@@ -257,13 +258,18 @@ class TestMessages:
             ("state.save", {"state": {"x": b"x"}}, "/body/state/x"),
             ("tool.fail", {"call_id": "c", "code": "x", "message": "m", "detail": b"x"}, "/body/detail"),
         ):
-            data = encode_message(type_, body, link="worker")
+            data = encode({"type": type_, "body": body})
             if path is None:
+                assert encode_message(type_, body, link="worker")
                 decode_message(data, "worker", from_runtime=False)
                 continue
-            with pytest.raises(LineUpError) as refused:
-                decode_message(data, "worker", from_runtime=False)
-            assert refused.value.detail["path"] == path
+            for attempt in (
+                partial(encode_message, type_, body, link="worker"),  # a mistake shows at its author
+                partial(decode_message, data, "worker", from_runtime=False),
+            ):
+                with pytest.raises(LineUpError) as refused:
+                    attempt()
+                assert refused.value.detail["path"] == path
 
 
 json_values = st.recursive(

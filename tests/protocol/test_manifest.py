@@ -212,6 +212,7 @@ class TestRefused:
             ({"id": "notice"}, "/tools/0/id"),
             ({"version": 2}, "/tools/0/version"),
             ({"version": "1"}, "/tools/0/version"),
+            ({"version": True}, "/tools/0/version"),
             ({"title": ""}, "/tools/0/title"),
             ({"description": ""}, "/tools/0/description"),
             ({"description": "x" * 2049}, "/tools/0/description"),

@@ -117,6 +117,23 @@ def test_a_backup_that_is_cut_restores_nothing(home: Path, tmp_path: Path) -> No
     assert not other.exists()
 
 
+@pytest.mark.parametrize("where", [0.2, 0.5])
+def test_a_backup_with_a_flipped_bit_restores_nothing(home: Path, tmp_path: Path, where: float) -> None:
+    backup = tmp_path / "backup.tar"
+    assert job("backup", backup, home=home).returncode == 0
+    size = backup.stat().st_size
+    with backup.open("r+b") as file:
+        at = int(size * where)
+        file.seek(at)
+        octet = file.read(1)[0]
+        file.seek(at)
+        file.write(bytes((octet ^ 1,)))
+    done = job("restore", backup, home=tmp_path / "restored")
+    assert done.returncode == 1
+    assert "is not what was backed up" in done.stderr or "broken one" in done.stderr
+    assert not (tmp_path / "restored").exists()
+
+
 FLIPPER = """
 import random, sys
 from pathlib import Path

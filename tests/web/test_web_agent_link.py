@@ -188,10 +188,10 @@ async def test_bad_utf8_closes_with_1007(
     assert not [record for record in caplog.records if record.exc_info]  # a peer's fault is no traceback of ours
 
 
-async def test_a_binary_frame_closes_with_1003(shell: Any, dial: Any, wire: Any, runtime: Any) -> None:
+async def test_a_binary_frame_closes_with_1008(shell: Any, dial: Any, wire: Any, runtime: Any) -> None:
     peer = await open_raw(shell, dial, wire)
     peer.writer.write(wire.frame(2, json.dumps(HELLO).encode()))
-    assert await peer.close_code() == 1003
+    assert await peer.close_code() == 1008
     await runtime.expect("agent.closed")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import click
 
 from lineup_hostshell.cli.failure import CommandFailure
 from lineup_hostshell.cli.group import ExampleGroup, command, home_option, json_option
-from lineup_hostshell.cli.output import print_json, print_table, safe_line
+from lineup_hostshell.cli.output import print_facts, print_json, print_table, safe_line, to_json
 from lineup_hostshell.cli.status_commands import app_state
 
 
@@ -74,31 +75,48 @@ def add(home: Path, as_json: bool, directory: Path) -> None:
     add_bundle(home, directory, as_json=as_json)
 
 
-def add_bundle(home: Path, directory: Path, *, as_json: bool) -> None:
+def add_bundle(home: Path, directory: Path, *, as_json: bool) -> str:
+    """The scope of the MiniApp that is installed now.
+
+    Raises:
+        CommandFailure: the bundle has faults, all of them in its details; or no Runtime is running.
+        LineUpError: the Runtime's refusal.
+    """
+    from lineup_hostshell.cli.bundle_check import source_faults
     from lineup_hostshell.cli.link import act
     from lineup_protocol.errors import LineUpError
 
     directory = directory.absolute()
     if not (directory / "miniapp.json").is_file():
         raise CommandFailure(f"{directory} has no miniapp.json", "`lineup new NAME` makes a folder that has one")
+    if faults := source_faults(directory):
+        raise faults_failure(directory.name, faults, "add it again")
     try:
         answer = act(home, "apps.add", {"path": str(directory)})
     except LineUpError as error:
         if error.code == "manifest_invalid":
-            raise manifest_failure(error) from error
+            raise _manifest_failure(error) from error
         raise
     _print_change(answer, f"{directory.name} is installed.", as_json=as_json)
+    scope = answer.get("app_scope") if isinstance(answer, dict) else None
+    return str(scope or directory.name)
 
 
-def manifest_failure(error: Any) -> CommandFailure:
-    """One sentence for the whole, each fault on its own line before it."""
+def _manifest_failure(error: Any) -> CommandFailure:
     faults = faults_of(error.detail)
-    for fault in faults:
-        click.echo(safe_line(f"  {fault['path']}: {fault['rule']}"), err=True)
     if not faults:
         return CommandFailure(f"manifest_invalid: {error.message}", "`lineup check DIR` looks closer")
-    count = "1 fault" if len(faults) == 1 else f"{len(faults)} faults"
-    return CommandFailure(f"manifest_invalid: miniapp.json has {count}, listed above", "mend them and add it again")
+    return faults_failure("manifest_invalid: miniapp.json", faults, "add it again")
+
+
+def faults_failure(what: str, faults: list[dict[str, str]], and_then: str) -> CommandFailure:
+    """One sentence for the whole, each fault on its own line before it."""
+    count, them = ("1 fault", "it") if len(faults) == 1 else (f"{len(faults)} faults", "them")
+    return CommandFailure(
+        f"{what} has {count}, listed above",
+        f"mend {them} and {and_then}",
+        details=[f"{fault['path']}: {fault['rule']}" for fault in faults],
+    )
 
 
 def faults_of(detail: Any) -> list[dict[str, str]]:
@@ -140,17 +158,51 @@ _change("enable", "enabled", "Offer a MiniApp's tools again; lifts a quarantine 
 _change("disable", "disabled", "Take a MiniApp's tools out of the inventory.")
 
 
-@command("tools", "lineup tools", "lineup tools --json")
+@command("tools", "lineup tools", "lineup tools task-dashboard.open", "lineup tools --json")
 @home_option
 @json_option
-def tools(home: Path, as_json: bool) -> None:
-    """Print the inventory that agents see, with its revision."""
+@click.argument("tool_id", metavar="[TOOL_ID]", required=False)
+def tools(home: Path, as_json: bool, tool_id: str | None) -> None:
+    """Print the inventory that agents see, with its revision; or one tool of it, with what goes in and comes out."""
     from lineup_hostshell.cli.link import ask
 
     inventory = ask(home, "tools", {})
-    if as_json:
+    if tool_id is not None:
+        _print_tool(_tool(inventory["tools"], tool_id), as_json=as_json)
+    elif as_json:
         print_json(inventory)
+    else:
+        _print_inventory(inventory)
+
+
+def _tool(offered: list[dict[str, Any]], tool_id: str) -> dict[str, Any]:
+    for tool in offered:
+        if tool.get("id") == tool_id:
+            return tool
+    near = difflib.get_close_matches(tool_id, [str(tool.get("id")) for tool in offered], n=3)
+    meant = f"did you mean {' or '.join(near)}? " if near else ""
+    raise CommandFailure(f"no tool {tool_id} is offered just now", f"{meant}`lineup tools` lists them")
+
+
+def _print_tool(tool: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print_json(tool)
         return
+    click.echo(safe_line(" ".join(str(tool[name]) for name in ("id", "title") if tool.get(name))))
+    if tool.get("description"):
+        click.echo(safe_line(tool["description"]))
+    shown = ("id", "title", "description", "input_schema", "output_schema")
+    rest = {name: value for name, value in tool.items() if name not in shown and value not in (None, "", [], {})}
+    click.echo()
+    print_facts(
+        (name, value if isinstance(value, str) else to_json(value, indent=None)) for name, value in rest.items()
+    )
+    for name, words in (("input_schema", "Input"), ("output_schema", "Output")):
+        if tool.get(name) is not None:
+            click.echo(f"\n{words}:\n{to_json(tool[name])}")
+
+
+def _print_inventory(inventory: dict[str, Any]) -> None:
     click.echo(f"Inventory {safe_line(inventory['revision'])}")
     print_table(
         ("tool", "handling", "what it is for"),

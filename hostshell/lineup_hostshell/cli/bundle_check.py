@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shlex
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 from lineup_hostshell.cli.app_commands import faults_of
 from lineup_hostshell.cli.failure import CommandFailure
 from lineup_protocol.errors import LineUpError
 
+_PYTEST_CONFIGS = ("pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg")
 _NO_TESTS_COLLECTED = 5  # pytest's own exit code
 
 Fingerprint = tuple[tuple[str, int, int], ...]
@@ -31,6 +34,33 @@ def manifest_faults(directory: Path) -> list[dict[str, str]]:
     return []
 
 
+def source_faults(directory: Path) -> list[dict[str, str]]:
+    """Every Python file of the bundle that the worker's Python could not even read. Nothing of it is run."""
+    from lineup_protocol.bundle import read_folder
+
+    try:
+        files = read_folder(directory)
+    except LineUpError:
+        return []  # what the folder itself lacks is said by the reading of the bundle
+    found = []
+    for name in sorted(files):
+        if name.endswith(".py") and (rule := _source_fault(name, files[name])):
+            found.append({"path": f"/{name}", "rule": rule})
+    return found
+
+
+def _source_fault(name: str, source: bytes) -> str:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            compile(source, name, "exec", dont_inherit=True)
+    except SyntaxError as error:
+        return f"line {error.lineno}: {error.msg}" if error.lineno else str(error.msg)
+    except (ValueError, RecursionError, MemoryError) as error:  # a zero byte; nesting beyond the compiler's bounds
+        return str(error) or "is nested too deeply"
+    return ""
+
+
 def find_tests(directory: Path) -> list[Path]:
     return sorted(path for path in directory.rglob("test_*.py") if _belongs(path.relative_to(directory)))
 
@@ -40,10 +70,13 @@ def run_tests(directory: Path, *, quiet: bool) -> int:
     if importlib.util.find_spec("pytest") is None:
         raise CommandFailure(
             "the bundle has tests but pytest is not installed",
-            "install it with `pip install pytest pytest-asyncio`, or pass --no-tests",
+            f"install it with `{shlex.quote(sys.executable)} -m pip install pytest pytest-asyncio`, or pass --no-tests",
         )
     argv = [sys.executable, "-m", "pytest", "--quiet", "--import-mode=importlib", "-p", "no:cacheprovider"]
-    argv += ["-o", "asyncio_mode=auto", "--rootdir", str(directory), str(directory)]
+    argv += ["-o", "asyncio_mode=auto", "-o", "asyncio_default_fixture_loop_scope=function"]
+    own = (directory / name for name in _PYTEST_CONFIGS)
+    config = next((path for path in own if path.is_file()), Path(os.devnull))  # never that of a folder above
+    argv += ["-c", str(config), "--rootdir", str(directory), "--confcutdir", str(directory), str(directory)]
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}  # nothing of a test run may end up in the bundle
     sys.stdout.flush()
     done = subprocess.run(argv, cwd=directory, env=environment, stdout=sys.stderr if quiet else None, check=False)

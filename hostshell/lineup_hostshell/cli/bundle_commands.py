@@ -39,23 +39,21 @@ def new(name: Path, surface: bool, as_json: bool) -> None:
 @json_option
 def check(directory: Path, tests: bool, as_json: bool) -> int:
     """Validate the bundle in DIR, naming every fault with its path, and run its tests."""
-    from lineup_hostshell.cli.bundle_check import find_tests, manifest_faults, run_tests
+    from lineup_hostshell.cli.app_commands import faults_failure
+    from lineup_hostshell.cli.bundle_check import find_tests, manifest_faults, run_tests, source_faults
 
     directory = directory.absolute()
-    faults = manifest_faults(directory)
+    of_manifest = manifest_faults(directory)
+    faults = of_manifest + source_faults(directory)
     files = find_tests(directory) if tests and not faults else []
     outcome = run_tests(directory, quiet=as_json) if files else None
     ok = not faults and outcome in (None, 0)
     if as_json:
         print_json({"ok": ok, "faults": faults, "tests": len(files), "tests_passed": None if outcome is None else ok})
         return 0 if ok else EXIT_FAILURE
-    for fault in faults:
-        click.echo(safe_line(f"  {fault['path']}: {fault['rule']}"), err=True)
     if faults:
-        count = "1 fault" if len(faults) == 1 else f"{len(faults)} faults"
-        raise CommandFailure(
-            f"manifest_invalid: {directory.name} has {count}, listed above", "mend them and check again"
-        )
+        what = f"manifest_invalid: {directory.name}" if of_manifest else directory.name
+        raise faults_failure(what, faults, "check again")
     click.echo(f"{safe_line(directory.name)} is a valid bundle.")
     if outcome not in (None, 0):
         raise CommandFailure(f"the tests of {directory.name} do not pass", "their output stands above")
@@ -79,7 +77,8 @@ def dev(home: Path, directory: Path) -> None:
     directory = directory.absolute()
     require_runtime(home)
     seen = fingerprint(directory)  # before it is added: what changes from now on is added again
-    add_bundle(home, directory, as_json=False)
+    scope = add_bundle(home, directory, as_json=False)
+    said: list[str] = []
     note(f"Watching {directory}; Ctrl-C ends it. `lineup logs -f` shows what the MiniApp prints.")
     try:
         while True:
@@ -88,13 +87,16 @@ def dev(home: Path, directory: Path) -> None:
             if now == seen:
                 continue
             seen = now
-            _add_again(home, directory)
+            said, before = _add_again(home, directory), said
+            if said and said != before:  # a fault that stays while the author goes on writing is said once
+                note("\n".join(said))
     except KeyboardInterrupt:
-        note("\nThe MiniApp stays installed; `lineup apps remove SCOPE` takes it out.")
+        note(f"\nThe MiniApp stays installed; `lineup apps remove {safe_line(scope)}` takes it out.")
 
 
-def _add_again(home: Path, directory: Path) -> None:
-    """A bundle that is broken for the moment is said and waited for, not given up; a Runtime that is gone ends it."""
+def _add_again(home: Path, directory: Path) -> list[str]:
+    """What is wrong, in lines to be said: a bundle that is broken for the moment is waited for, not given up; a
+    Runtime that is gone ends it."""
     from lineup_hostshell.cli.app_commands import add_bundle
     from lineup_hostshell.cli.failure import EXIT_NO_RUNTIME, from_error
     from lineup_protocol.errors import LineUpError
@@ -104,6 +106,7 @@ def _add_again(home: Path, directory: Path) -> None:
     except CommandFailure as failure:
         if failure.exit_code == EXIT_NO_RUNTIME:
             raise
-        note(f"lineup: {failure.sentence}")
+        return [*(f"  {safe_line(line)}" for line in failure.details), f"lineup: {failure.sentence}"]
     except LineUpError as error:
-        note(f"lineup: {from_error(error).sentence}")
+        return [f"lineup: {from_error(error).sentence}"]
+    return []

@@ -6,6 +6,7 @@ the Runtime. The call itself is the Runtime's; leaving this command changes noth
 
 from __future__ import annotations
 
+import math
 import secrets
 import sys
 import time
@@ -27,7 +28,7 @@ from lineup_hostshell.cli.failure import (
     from_refusal,
 )
 from lineup_hostshell.cli.group import command, home_option, json_option
-from lineup_hostshell.cli.output import note, print_json, safe_line, to_json
+from lineup_hostshell.cli.output import note, print_json, safe_line, say, to_json
 
 if TYPE_CHECKING:
     from lineup_hostshell.cli.call_progress import ProgressView
@@ -35,7 +36,14 @@ if TYPE_CHECKING:
 AGENT_ID = "cli"
 CONVERSATION_ID = "cli"  # one for all calls of the command line, so that one call finds what another opened
 RUNTIME_BACK_WITHIN_S = 30.0  # a Runtime that is restarted meanwhile keeps the call; wait that long for it
+WAIT_S_MAX = 31_536_000.0  # a year; without --timeout it waits for ever
 _RETRY_S = 0.2
+
+
+def _a_number(ctx: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
+    if value is not None and math.isnan(value):
+        raise click.BadParameter("'nan' is no number of seconds.")
+    return value
 
 
 class _Interrupted(Exception):
@@ -64,7 +72,8 @@ class _Interrupted(Exception):
 @click.option(
     "--timeout",
     "timeout_s",
-    type=click.FloatRange(0, min_open=True),
+    type=click.FloatRange(0, WAIT_S_MAX, min_open=True),
+    callback=_a_number,
     metavar="S",
     help="Wait at most S seconds; the call itself goes on.",
 )
@@ -288,4 +297,4 @@ def cancel(home: Path, as_json: bool, call_id: str, reason: str | None) -> None:
     if as_json:
         print_json(detail)
     else:
-        click.echo(safe_line(f"Asked. `lineup story {call_id}` shows what comes of it."))
+        say(safe_line(f"Asked. `lineup story {call_id}` shows what comes of it."))

@@ -6,6 +6,8 @@ import sys
 from types import TracebackType
 from typing import Any
 
+from lineup_hostshell.cli.failure import CALL_EXITS
+from lineup_hostshell.cli.hints import with_home
 from lineup_hostshell.cli.output import console, note, safe_line
 
 _WAITING_WORDS = {
@@ -14,6 +16,12 @@ _WAITING_WORDS = {
     "waiting_for_app": "waiting for the MiniApp",
     "running": "running",
     "submitted": "finishing",
+}
+_ANSWER_FORMS = {
+    "notice": '{"acknowledged": true}',
+    "choice": '{"action_ids": ["…"]}',
+    "confirm": '{"approved": true}',
+    "input": '{"values": {…}}',
 }
 
 
@@ -72,6 +80,11 @@ class ProgressView:
                 note(line)
 
 
+def waits_for_a_person(record: dict[str, Any]) -> bool:
+    """The call is a question to a person, and is open."""
+    return bool(record.get("interaction_id")) and record.get("status") not in CALL_EXITS
+
+
 def progress_of(record: dict[str, Any]) -> tuple[float | None, str]:
     """``(share or None, words)`` of a record; the MiniApp's own message comes before the state's words."""
     progress = record.get("progress")
@@ -81,4 +94,8 @@ def progress_of(record: dict[str, Any]) -> tuple[float | None, str]:
         progress = progress.get("progress")
     share = float(progress) if isinstance(progress, int | float) and not isinstance(progress, bool) else None
     status = str(record.get("status", ""))
+    if waits_for_a_person(record):
+        form = _ANSWER_FORMS.get(str(record.get("tool_id")), "JSON")
+        form = form if form == "JSON" else f"'{form}'"
+        return share, with_home(safe_line(f"waiting for a person: `lineup answer {record['interaction_id']} {form}`"))
     return share, safe_line(message) if message else _WAITING_WORDS.get(status, status)

@@ -5,6 +5,9 @@ This file owns the exit codes and the words. It must not know any command, nor h
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+
 from lineup_protocol.errors import LineUpError
 
 EXIT_OK = 0
@@ -30,7 +33,7 @@ _NEXT_STEPS = {
     "no_runtime": "start one with `lineup up`",
     "inventory_revision_mismatch": "read `lineup tools` and call again",
     "tool_not_advertised": "`lineup tools` lists what can be called",
-    "tool_input_invalid": "`lineup tools --json` has the tool's input_schema",
+    "tool_input_invalid": "`lineup tools TOOL_ID` shows its input schema",
     "app_disabled": "`lineup apps enable SCOPE` switches it on",
     "app_quarantined": "read `lineup logs --app SCOPE`, then lift it with `lineup apps enable SCOPE`",
     "app_crashed": "`lineup logs --app SCOPE` has the MiniApp's own output",
@@ -59,15 +62,21 @@ _NEXT_STEPS = {
     "worker_unresponsive": "`lineup logs` has the MiniApp's own output",
 }
 
+_COMMAND = re.compile(r"`lineup [a-z -]+")  # up to what it is about, which the message knows by name
+
 
 class CommandFailure(Exception):
-    """A command that could not do its work. ``cause`` is a clause, ``next_step`` what the person can do about it."""
+    """A command that could not do its work. ``cause`` is a clause, ``next_step`` what the person can do about it;
+    ``details`` are lines to be shown before the sentence."""
 
-    def __init__(self, cause: str, next_step: str = "", *, exit_code: int = EXIT_FAILURE) -> None:
+    def __init__(
+        self, cause: str, next_step: str = "", *, exit_code: int = EXIT_FAILURE, details: Sequence[str] = ()
+    ) -> None:
         super().__init__(cause)
         self.cause = cause
         self.next_step = next_step
         self.exit_code = exit_code
+        self.details = tuple(details)
 
     @property
     def sentence(self) -> str:
@@ -83,14 +92,22 @@ def from_error(error: LineUpError, *, exit_code: int | None = None) -> CommandFa
     """The sentence for a registered error; its code leads, because people search for it."""
     if exit_code is None:
         exit_code = EXIT_NO_RUNTIME if error.code == "no_runtime" else EXIT_FAILURE
-    step = _NEXT_STEPS.get(error.code, "")
-    if step and step in error.message:
-        step = ""
-    return CommandFailure(f"{error.code}: {error.message}", step, exit_code=exit_code)
+    return CommandFailure(f"{error.code}: {error.message}", _next_step(error.code, error.message), exit_code=exit_code)
 
 
 def from_refusal(code: str | None, message: str | None, *, exit_code: int = EXIT_FAILURE) -> CommandFailure:
     """The same for a refusal that came over a link, whose code this version may not know."""
     code = code or "internal_error"
-    step = _NEXT_STEPS.get(code, "")
-    return CommandFailure(f"{code}: {message or 'no reason was given'}", step, exit_code=exit_code)
+    message = message or "no reason was given"
+    return CommandFailure(f"{code}: {message}", _next_step(code, message), exit_code=exit_code)
+
+
+def _next_step(code: str, message: str) -> str:
+    """What is left of the step for ``code``, once the clauses are gone whose command the message names itself."""
+    clauses = _NEXT_STEPS.get(code, "").split(", then ")
+    return ", then ".join(clause for clause in clauses if not _is_named(clause, message))
+
+
+def _is_named(clause: str, message: str) -> bool:
+    commands = _COMMAND.findall(clause)
+    return clause in message or (bool(commands) and all(command in message for command in commands))

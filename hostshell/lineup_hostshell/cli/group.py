@@ -25,6 +25,7 @@ from lineup_hostshell.cli.failure import (
     CommandFailure,
     from_error,
 )
+from lineup_hostshell.cli.hints import name_home
 from lineup_protocol.errors import LineUpError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -90,6 +91,7 @@ class LineUpGroup(ExampleGroup):
         self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any
     ) -> NoReturn:
         """Run, and exit with a code; whatever goes wrong becomes one sentence on stderr."""
+        name_home(None)
         asked_debug = "--debug" in (sys.argv[1:] if args is None else args)
         try:
             result = super().main(args, prog_name, standalone_mode=False, **extra)
@@ -134,9 +136,11 @@ def _report(problem: BaseException) -> int:
 
 
 def _say(failure: CommandFailure) -> int:
-    from lineup_hostshell.cli.output import safe_text
+    from lineup_hostshell.cli.output import note, safe_line
 
-    click.echo(f"lineup: {safe_text(failure.sentence)}", err=True)
+    for line in failure.details:
+        note(f"  {safe_line(line)}")
+    note(f"lineup: {failure.sentence}")
     return failure.exit_code
 
 
@@ -156,11 +160,20 @@ def debug_option() -> click.Option:
     return click.Option(["--debug"], is_flag=True, expose_value=False, help="Show tracebacks.")
 
 
+class _Home(click.Path):
+    """A directory. Nothing at all (`--home "$UNSET"`) is a mistake, and not the directory where one happens to be."""
+
+    def convert(self, value: Any, parameter: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "":
+            self.fail("it is empty; name a directory, or leave --home out", parameter, ctx)
+        return super().convert(value, parameter, ctx)
+
+
 def home_option(function: F) -> F:
     """``home``: an absolute path, from --home, $LINEUP_HOME or the platform's user data directory."""
     return click.option(
         "--home",
-        type=click.Path(file_okay=True, path_type=Path),
+        type=_Home(file_okay=True, path_type=Path),
         envvar="LINEUP_HOME",
         metavar="DIR",
         callback=_absolute_home,
@@ -183,7 +196,10 @@ def _absolute_home(ctx: click.Context, parameter: click.Parameter, value: Path |
         import platformdirs
 
         value = Path(platformdirs.user_data_dir("lineup", appauthor=False))
-    return Path(os.path.abspath(value.expanduser()))
+    home = Path(os.path.abspath(value.expanduser()))
+    if ctx.get_parameter_source("home") is ParameterSource.COMMANDLINE:
+        name_home(home)
+    return home
 
 
 def json_option(function: F) -> F:

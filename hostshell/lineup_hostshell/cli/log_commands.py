@@ -8,7 +8,7 @@ import click
 
 from lineup_hostshell.cli.failure import CommandFailure
 from lineup_hostshell.cli.group import command, home_option, json_option
-from lineup_hostshell.cli.log_files import Follower, LogLine, log_files, read_last
+from lineup_hostshell.cli.log_files import Follower, LogLine, known_scopes, log_files, read_last
 from lineup_hostshell.cli.output import local_time, print_json_line, safe_line, to_json, wall_ms
 
 _LINES_DEFAULT = 200
@@ -38,7 +38,10 @@ def logs(home: Path, as_json: bool, follow: bool, app_scope: str | None, count: 
             f"there are no logs in {home / 'logs'}", "a Runtime writes them from its first `lineup up` on"
         )
     follower = Follower(home, app_scope=app_scope) if follow else None
-    for line in read_last(home, count, app_scope=app_scope) if count else ():
+    lines = read_last(home, count, app_scope=app_scope) if count else []
+    if app_scope is not None and not lines:
+        _check_scope(home, app_scope)
+    for line in lines:
         _print(line, as_json=as_json)
     if follower is None:
         return
@@ -49,6 +52,21 @@ def logs(home: Path, as_json: bool, follow: bool, app_scope: str | None, count: 
         pass
     finally:
         follower.close()
+
+
+def _check_scope(home: Path, app_scope: str) -> None:
+    """A MiniApp that has said nothing yet is fine; a name that nobody bears is a mistake."""
+    from lineup_hostshell.cli.link import ask
+    from lineup_protocol.errors import LineUpError
+
+    known = known_scopes(home)
+    try:
+        known |= {str(app["app_scope"]) for app in ask(home, "apps", {})["apps"]}
+    except (CommandFailure, LineUpError):
+        pass  # no Runtime: the logs alone must do
+    if app_scope not in known:
+        names = f"known are {', '.join(sorted(known))}" if known else "no MiniApp has a log yet"
+        raise CommandFailure(f"there is no MiniApp {app_scope} here", names)
 
 
 def _print(line: LogLine, *, as_json: bool) -> None:

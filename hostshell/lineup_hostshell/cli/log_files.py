@@ -19,6 +19,7 @@ from typing import Any, BinaryIO
 _POLL_S = 0.2
 _LINE_BYTES_MAX = 262_144  # a longer line is cut, so that one bad writer cannot fill the reader's memory
 _SUFFIX = ".log"
+_RUNTIME_STEMS = frozenset({"runtime", "supervisor"})
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,14 @@ def read_last(home: Path, count: int, *, app_scope: str | None = None) -> list[L
 def belongs_to(line: LogLine, app_scope: str | None) -> bool:
     """A MiniApp's own output stands in a file of its name; the Runtime's lines about it name it."""
     return app_scope is None or app_scope in (line.stem, line.fields.get("app_scope"))
+
+
+def known_scopes(home: Path) -> set[str]:
+    """The MiniApps that the logs know: each has a file of its own once it printed something, or is named in a line."""
+    found = {_stem(path) or "" for path in log_files(home)} - _RUNTIME_STEMS
+    for path in log_files(home):
+        found |= {str(line.fields["app_scope"]) for line in _read(path) if line.fields.get("app_scope")}
+    return found
 
 
 def _read(path: Path) -> Iterator[LogLine]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from lineup_hostshell.cli.hints import with_home
 from lineup_protocol.times import from_rfc3339, to_rfc3339
 
 if TYPE_CHECKING:
@@ -64,7 +65,12 @@ def print_json_line(value: Any) -> None:
 
 def note(text: str) -> None:
     """A remark beside the data: stderr, so that stdout stays what was asked for."""
-    click.echo(safe_text(text), err=True)
+    click.echo(safe_text(with_home(text)), err=True)
+
+
+def say(text: str) -> None:
+    """A sentence for a person on stdout; a command that it names gets this command's --home."""
+    click.echo(safe_text(with_home(text)))
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -80,7 +86,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, emp
     """Columns under a head; ``empty`` is said instead when there is no row."""
     lines = [[safe_line("" if cell is None else cell) for cell in row] for row in rows]
     if not lines:
-        click.echo(empty)
+        say(empty)
         return
     if sys.stdout.isatty():
         _print_rich_table(columns, lines)

@@ -9,7 +9,7 @@ import click
 
 from lineup_hostshell.cli.failure import CommandFailure
 from lineup_hostshell.cli.group import command, home_option, json_option
-from lineup_hostshell.cli.output import ago, print_json, print_table, safe_line, to_json
+from lineup_hostshell.cli.output import ago, print_json, print_table, safe_line, say, to_json
 
 CALL_STATES = (
     "received", "routing", "waiting_for_app", "running", "submitted",
@@ -35,6 +35,7 @@ _SUMMARY_LENGTH_MAX = 60
 )
 def calls(home: Path, as_json: bool, state: str | None, limit: int) -> None:
     """List tool calls, the newest first."""
+    from lineup_hostshell.cli.call_progress import waits_for_a_person
     from lineup_hostshell.cli.link import ask
 
     args: dict[str, Any] = {"limit": limit}
@@ -51,7 +52,7 @@ def calls(home: Path, as_json: bool, state: str | None, limit: int) -> None:
                 record.get("call_id"),
                 record.get("tool_id"),
                 record.get("agent_id"),
-                record.get("status"),
+                "waits for a person" if waits_for_a_person(record) else record.get("status"),
                 _percent(record.get("progress")),
                 ago(record.get("created_at")),
             )
@@ -121,7 +122,7 @@ def interactions(home: Path, as_json: bool, state: str) -> None:
         empty="No question is open." if state == "open" else "No interaction matches.",
     )
     if records and state == "open":
-        click.echo("\nAnswer one with `lineup answer INTERACTION_ID JSON`.")
+        say("\nAnswer one with `lineup answer INTERACTION_ID JSON`.")
 
 
 def _owner(record: dict[str, Any]) -> str:

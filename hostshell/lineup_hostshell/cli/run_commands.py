@@ -18,7 +18,7 @@ import click
 from lineup_hostshell.cli.failure import EXIT_FAILURE, CommandFailure
 from lineup_hostshell.cli.group import command, home_option
 from lineup_hostshell.cli.homes import ProcessHandle, RuntimeInfo, find_runtime, has_desktop, runtime_json
-from lineup_hostshell.cli.output import note, safe_line
+from lineup_hostshell.cli.output import note, safe_line, say
 
 READY_WITHIN_S = 60.0  # a large store, a cold disk and a probe of the isolation fit well into it
 STOP_WITHIN_S = 30.0  # the Runtime's own grace for workers is shorter
@@ -124,7 +124,7 @@ def announce(home: Path, info: RuntimeInfo, *, open_browser: bool) -> None:
         note(f"No link could be made ({problem}).")
         return
     click.echo(f"Workspace: {safe_line(url)}")
-    click.echo("The link works once, within ten minutes; `lineup open` makes another one.")
+    say("The link works once, within ten minutes; `lineup open` makes another one.")
     if open_browser:
         show_in_browser(home, info, url)
 
@@ -138,6 +138,8 @@ def _start_detached(home: Path, argv: list[str], *, open_browser: bool) -> None:
     with ProcessHandle(child.pid) as daemon:
         info = wait_ready(home, daemon, timeout_s=READY_WITHIN_S)
         if info is not None:
+            for line in _remarks(output):
+                note(line)
             announce(home, info, open_browser=open_browser)
             return
         if not daemon.wait_gone(0):
@@ -164,6 +166,12 @@ def _detached_output(home: Path) -> Path:
             f"home_unusable: {home} cannot be used: {error.strerror}", "choose another with --home DIR"
         ) from error
     return logs / "detached.out"
+
+
+def _remarks(output: Path) -> list[str]:
+    """What the daemon had to say while it started, for example that it took another port."""
+    data = output.read_bytes()[:_ERROR_BYTES_MAX]
+    return [line for line in data.decode("utf-8", "replace").splitlines() if line.startswith("lineup: ")]
 
 
 def _last_words(output: Path) -> str:

@@ -10,7 +10,7 @@ import click
 from lineup_hostshell.cli.failure import EXIT_NO_RUNTIME
 from lineup_hostshell.cli.group import command, home_option, json_option
 from lineup_hostshell.cli.homes import find_runtime
-from lineup_hostshell.cli.output import print_facts, print_json, print_table, safe_line, size
+from lineup_hostshell.cli.output import print_facts, print_json, print_table, safe_line, say, size
 
 
 @command("status", "lineup status", "lineup status --json")
@@ -23,7 +23,7 @@ def status(home: Path, as_json: bool) -> int:
         if as_json:
             print_json({"up": False, "home": str(home)})
         else:
-            click.echo(f"No Runtime is running for {home}. Start one with `lineup up`.")
+            say(f"No Runtime is running for {home}. Start one with `lineup up`.")
         return EXIT_NO_RUNTIME
     from lineup_hostshell.cli.link import ask
 

@@ -90,8 +90,9 @@ def _hello(ctx: Ctx, link_id: str, link: AgentLink | None, envelope: Envelope) -
             raise LineUpError("rate_limited", f"{limits.AGENT_LINKS_MAX} agents are connected already")
         if agent_id == outbox.OPERATOR:
             raise LineUpError("unauthorized", f"agent_id {outbox.OPERATOR!r} is the operator's own; choose another")
-        if not 0 <= acked < agent.next_seq:
-            rule = f"must be from 0 to {agent.next_seq - 1}"
+        # Beyond what was sent, it is the word of another history: of the one before a backup was restored.
+        if not 0 <= acked <= agent.max_sent_seq:
+            rule = f"must be from 0 to {agent.max_sent_seq}"
             raise LineUpError("message_invalid", f"/payload/acked_seq: {rule}", detail={"path": "/payload/acked_seq"})
     except LineUpError as error:
         audit(ctx, "frame.refused", link_id, agent_id, code=error.code)
@@ -115,7 +116,6 @@ def _hello(ctx: Ctx, link_id: str, link: AgentLink | None, envelope: Envelope) -
     ctx.send_agent(link_id, envelopes.runtime_frame(ctx, "lineup.v1.welcome", welcome))
     ctx.send_agent(link_id, inventory.inventory_frame(ctx))
     if acked > agent.acked_seq:
-        ctx.put(AGENTS, (agent_id,), replace(agent, max_sent_seq=max(acked, agent.max_sent_seq)))
         outbox.acknowledge(ctx, agent_id, acked)
     else:
         outbox.flush(ctx, agent_id)

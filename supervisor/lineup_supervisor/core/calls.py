@@ -400,7 +400,8 @@ def worker_lost(ctx: Ctx, call: Call, detail: str, reason: str) -> None:
     elif call.retry_safe:
         ctx.cause, before = call.cause, ctx.cause
         call = queue(ctx, replace(call, attempt=call.attempt + 1))
-        audit(ctx, "call.redelivered", call.call_id, call.instance_id or "", attempt=call.attempt)
+        why = f"{reason}: {detail}"[: limits.REASON_LENGTH_MAX]
+        audit(ctx, "call.redelivered", call.call_id, call.instance_id or "", attempt=call.attempt, reason=why)
         ctx.cause = before
     else:
         sentence = f"the worker ended while it ran the call: {detail}"

@@ -5,6 +5,7 @@ Owns ``TIMELINE``, ``SESSIONS`` and ``SESSION_ENTRIES``. An app's inner events n
 
 from __future__ import annotations
 
+import re
 from itertools import islice
 from typing import Any
 
@@ -29,6 +30,8 @@ from lineup_supervisor.core.tables import INTERACTION, SESSION, SessionEvent, Se
 replace = msgspec.structs.replace
 _MARK = Mark()
 FIRST_WORDS_LENGTH_MAX = 60  # what a side bar has room for
+LOOKED_AT_LENGTH_MAX = 400  # of a text, for its first words
+_LINK = re.compile(r"!?\[([^\[\]]*)\]\([^()\s]*\)")  # Markdown's link or picture: its words stay
 TRIM_ROWS_MAX = 16  # looked at for each new entry, so that a smaller bound is reached little by little
 
 
@@ -63,8 +66,9 @@ def append(ctx: Ctx, conversation_id: str, kind: str, author: str, *, session_id
 
 
 def _first_words(text: str) -> str:
-    """Its first line with anything in it, without the marks of Markdown around it."""
-    lines = (line.strip(" \t\r#>*_`~-") for line in text.splitlines())
+    """Its first line with anything in it, without the marks of Markdown."""
+    plain = _LINK.sub(r"\1", text[:LOOKED_AT_LENGTH_MAX]).replace("**", "").replace("`", "")
+    lines = (line.strip(" \t\r#>*_~-") for line in plain.splitlines())
     return next((line for line in lines if line), "")[:FIRST_WORDS_LENGTH_MAX].rstrip()
 
 

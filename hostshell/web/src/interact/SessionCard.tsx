@@ -6,7 +6,14 @@ import { memo, useEffect, useId, useState } from "react";
 import { errorText, sessionName, useTimes, useWords } from "../i18n";
 import type { Session } from "../runtime/rows";
 import { useClient, useWorkspace } from "../state/react";
-import { isConsent, openInteractions, progressOf, shownState } from "../state/select";
+import {
+  hasPage,
+  isConsent,
+  openInteractions,
+  progressOf,
+  shownState,
+  whyNotContinued,
+} from "../state/select";
 import { AppIcon } from "../ui/AppIcon";
 import { Status, toneOf } from "../ui/Status";
 import { toast } from "../ui/toasts";
@@ -98,7 +105,19 @@ function NextStep({ session }: { session: Session }) {
     (state) => state.conversations[session.conversation_id]?.focus.at(-1) === session.instance_id,
   );
   const ended = session.state === "read_only";
-  if (!ended && inFront) return null;
+  const whyNot = useWorkspace((state) => (ended ? whyNotContinued(state, session) : null));
+  const nothingToShow = useWorkspace((state) => {
+    const instance = state.instances[session.instance_id];
+    return instance !== undefined && !hasPage(state, instance);
+  });
+  if (!ended && (inFront || nothingToShow)) return null;
+  if (whyNot) {
+    return (
+      <Text size="xs" c="dimmed" data-testid="not-continued">
+        {words.errors[whyNot]}
+      </Text>
+    );
+  }
 
   const go = async () => {
     setBusy(true);

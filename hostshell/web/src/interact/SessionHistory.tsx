@@ -10,13 +10,15 @@ import type { SessionHistory as History } from "../state/model";
 import { useWorkspace } from "../state/react";
 import { Status, toneOf } from "../ui/Status";
 import { InteractionCard } from "./cards/InteractionCard";
+import { isLine } from "./items";
 import { Markdown } from "./Markdown";
 import classes from "./SessionCard.module.css";
 
 export function SessionHistory({ session, history }: { session: Session; history: History }) {
   const words = useWords();
   const times = useTimes();
-  const nothing = history.entries.length === 0 && history.operations.length === 0;
+  const said = useWorkspace((state) => history.entries.filter((entry) => isLine(entry, state.interactions)));
+  const nothing = said.length === 0 && history.operations.length === 0;
   return (
     <div className={classes.history} data-testid="session-history">
       {nothing && (
@@ -24,7 +26,7 @@ export function SessionHistory({ session, history }: { session: Session; history
           {words.session.empty}
         </Text>
       )}
-      {history.entries.map((entry) => (
+      {said.map((entry) => (
         <Line key={entry.n} entry={entry} />
       ))}
       {history.operations.map((operation) => (
@@ -53,7 +55,6 @@ function Line({ entry }: { entry: Entry }) {
     entry.kind === "interaction" ? state.interactions[entry.ref ?? ""] : undefined,
   );
   if (interaction) return <InteractionCard interaction={interaction} />;
-  if (entry.kind !== "text" && entry.kind !== "call") return null;
   const who = entry.author === "person" ? words.interact.you : words.interact.agent;
   return (
     <div className={classes.line}>

@@ -1,8 +1,8 @@
 // From a conversation's entries to the rows of the timeline: days, the mark of what is new, texts, questions, folded
 // app sessions, and what the person has just sent. Pure.
 
-import type { Entry } from "../runtime/rows";
-import type { Echo } from "../state/model";
+import type { Entry, Interaction } from "../runtime/rows";
+import type { Echo, Rows } from "../state/model";
 
 export type Item =
   | { kind: "start"; key: string }
@@ -89,4 +89,10 @@ function shownAs(entry: Entry, unfolded: string | null): "text" | "interaction" 
     default:
       return null; // an app session's own lines are read in the session
   }
+}
+
+/** Whether an entry of an app session is something to read in its history; the session's own beginning and end are not. */
+export function isLine(entry: Entry, interactions: Rows<Interaction>): boolean {
+  if (entry.kind === "interaction") return interactions[entry.ref ?? ""] !== undefined;
+  return entry.kind === "text" || entry.kind === "call";
 }

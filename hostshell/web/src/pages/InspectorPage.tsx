@@ -8,7 +8,7 @@ import { goTo, hrefOf } from "../app/route";
 import { useTimes, useWords } from "../i18n";
 import type { Call } from "../runtime/rows";
 import { useClient, useWorkspace } from "../state/react";
-import { openCalls, shownState } from "../state/select";
+import { isOpenCall, openCalls, shownCallStatus, shownState } from "../state/select";
 import { Status, toneOf } from "../ui/Status";
 import { AuditCheck } from "./AuditCheck";
 import classes from "./pages.module.css";
@@ -189,10 +189,8 @@ function Calls({ calls, none }: { calls: readonly Call[]; none: string }) {
               </Table.Td>
               <Table.Td>{call.tool_id}</Table.Td>
               <Table.Td>
-                <Status tone={toneOf(call.status)}>
-                  {words.inspector.callStatus[call.status] ?? call.status}
-                </Status>
-                {call.progress !== undefined && ` ${Math.round(call.progress * 100)}%`}
+                <CallStatus call={call} />
+                {call.progress !== undefined && isOpenCall(call) && ` ${Math.round(call.progress * 100)}%`}
                 {call.error_code && (
                   <Text component="span" size="xs" c="dimmed" ml={6}>
                     {call.error_code}
@@ -206,6 +204,12 @@ function Calls({ calls, none }: { calls: readonly Call[]; none: string }) {
       </Table>
     </Table.ScrollContainer>
   );
+}
+
+function CallStatus({ call }: { call: Call }) {
+  const words = useWords();
+  const status = shownCallStatus(call);
+  return <Status tone={toneOf(call.status)}>{words.inspector.callStatus[status] ?? status}</Status>;
 }
 
 function Instances() {

@@ -1,11 +1,12 @@
-// Questions while a MiniApp is in front: its own ones in its container, Interact's over it. Neither changes the focus.
+// Questions while a MiniApp is in front: its own ones in its container, Interact's beside it, where they cover
+// nothing of it. Neither changes the focus.
 
 import { ActionIcon, Button, FocusTrap, Text } from "@mantine/core";
 import { IconChevronUp, IconMessageCircleQuestion } from "@tabler/icons-react";
 import { useEffect, useState } from "react";
 import { useWords } from "../i18n";
 import { InteractionCard } from "../interact/cards/InteractionCard";
-import type { Conversation, Instance } from "../runtime/rows";
+import type { Conversation, Instance, Interaction } from "../runtime/rows";
 import { useWorkspace } from "../state/react";
 import { isConsent, openInteractions } from "../state/select";
 import { announce } from "../ui/announce";
@@ -36,9 +37,14 @@ export function AppQuestions({ instance }: { instance: Instance }) {
   );
 }
 
-/** What waits in Interact, on top of the MiniApp; it can be put aside and never takes the focus. */
-export function InteractQuestions({ conversation }: { conversation: Conversation }) {
-  const words = useWords();
+export interface Waiting {
+  questions: readonly Interaction[];
+  aside: boolean;
+  setAside(aside: boolean): void;
+}
+
+/** What waits in Interact while a MiniApp is in front; it can be put aside, and a new question comes out again. */
+export function useWaiting(conversation: Conversation): Waiting {
   const [aside, setAside] = useState(false);
   const questions = useWorkspace((state) =>
     openInteractions(
@@ -49,24 +55,47 @@ export function InteractQuestions({ conversation }: { conversation: Conversation
         !isConsent(row),
     ),
   );
-  const first = questions[0];
   const newestId = questions.at(-1)?.interaction_id;
-  useAnnounced(newestId, questions.at(-1)?.request.title);
   // biome-ignore lint/correctness/useExhaustiveDependencies: a new question comes out again
   useEffect(() => setAside(false), [newestId]);
-  if (!first) return null;
-  if (aside) {
-    return (
-      <Button
-        className={classes.overPill}
-        radius="xl"
-        leftSection={<IconMessageCircleQuestion size={16} aria-hidden="true" />}
-        onClick={() => setAside(false)}
-      >
-        {words.question.overAppMinimised(questions.length)}
-      </Button>
-    );
-  }
+  return { questions, aside, setAside };
+}
+
+/** In the title bar: how many questions wait, and the way to put them aside and back. */
+export function WaitingPill({ waiting: { questions, aside, setAside } }: { waiting: Waiting }) {
+  const words = useWords();
+  if (questions.length === 0) return null;
+  return (
+    <Button
+      id={PILL}
+      variant={aside ? "filled" : "light"}
+      radius="xl"
+      size="compact-md"
+      leftSection={<IconMessageCircleQuestion size={16} aria-hidden="true" />}
+      aria-expanded={!aside}
+      onClick={() => setAside(!aside)}
+      data-testid="waiting-pill"
+    >
+      <span className={classes.wide}>{words.question.overAppMinimised(questions.length)}</span>
+      <span className={classes.count} aria-hidden="true">
+        {questions.length}
+      </span>
+    </Button>
+  );
+}
+
+const PILL = "waiting-pill";
+
+/** The first of the questions, in a pane of its own; it never takes the focus. */
+export function InteractQuestions({ waiting: { questions, aside, setAside } }: { waiting: Waiting }) {
+  const words = useWords();
+  const first = questions[0];
+  useAnnounced(questions.at(-1)?.interaction_id, questions.at(-1)?.request.title);
+  if (!first || aside) return null;
+  const minimise = () => {
+    setAside(true);
+    document.getElementById(PILL)?.focus();
+  };
   return (
     <section className={classes.over} aria-label={words.question.overApp} data-testid="over-app">
       <div className={classes.overHead}>
@@ -79,7 +108,7 @@ export function InteractQuestions({ conversation }: { conversation: Conversation
           color="gray"
           c="dimmed"
           aria-label={words.question.minimise}
-          onClick={() => setAside(true)}
+          onClick={minimise}
         >
           <IconChevronUp size={16} />
         </ActionIcon>

@@ -1,4 +1,4 @@
-// The MiniApp in front: its title bar, its page, its own questions, and Interact's questions over it.
+// The MiniApp in front: its title bar, its page, its own questions, and Interact's questions beside it.
 
 import { Alert, Loader, Stack, Text } from "@mantine/core";
 import { IconShieldX } from "@tabler/icons-react";
@@ -7,24 +7,23 @@ import { appName, useWords } from "../i18n";
 import { Interact } from "../interact/Interact";
 import type { Conversation, Instance } from "../runtime/rows";
 import { useWorkspace } from "../state/react";
-import { focusingOperation, shownState, surfaceOf } from "../state/select";
+import { focusingOperation, isTrustedPage, shownState, surfaceOf } from "../state/select";
 import { useSettings } from "../state/settings";
 import { AppIcon } from "../ui/AppIcon";
 import { Empty } from "../ui/Empty";
-import { AppQuestions, InteractQuestions } from "./Questions";
+import { AppQuestions, InteractQuestions, useWaiting, WaitingPill } from "./Questions";
 import classes from "./Stage.module.css";
 import { SurfaceFrame } from "./SurfaceFrame";
 import { TitleBar } from "./TitleBar";
 
-// MiniApps whose page is a trusted component of this workspace; every other one has a restricted surface.
 const TaskDashboard = lazy(() => import("./TaskDashboard"));
-const TASK_DASHBOARD = "task-dashboard";
 
 export function Stage({ conversation, instance }: { conversation: Conversation; instance: Instance }) {
   const words = useWords();
   const { talkOpen } = useSettings();
   const title = useWorkspace((state) => appName(words, state.apps, instance.app_scope));
   const quiet = useWorkspace((state) => focusingOperation(state, instance.instance_id) !== null);
+  const waiting = useWaiting(conversation);
   return (
     <section
       className={classes.stage}
@@ -32,18 +31,21 @@ export function Stage({ conversation, instance }: { conversation: Conversation; 
       data-testid="stage"
       data-app={instance.app_scope}
     >
-      <TitleBar conversation={conversation} instance={instance} quiet={quiet} />
+      <TitleBar conversation={conversation} instance={instance} quiet={quiet}>
+        {!talkOpen && <WaitingPill waiting={waiting} />}
+      </TitleBar>
       <div className={classes.split}>
         <div className={classes.main}>
           <Fault instance={instance} />
           <Content instance={instance} title={title} />
           <AppQuestions instance={instance} />
-          {!talkOpen && <InteractQuestions conversation={conversation} />}
         </div>
-        {talkOpen && (
+        {talkOpen ? (
           <aside className={classes.talk} aria-label={words.stage.talk} data-testid="talk">
             <Interact conversationId={conversation.conversation_id} unfolded={instance.session_id || null} />
           </aside>
+        ) : (
+          <InteractQuestions waiting={waiting} />
         )}
       </div>
     </section>
@@ -54,7 +56,7 @@ function Content({ instance, title }: { instance: Instance; title: string }) {
   const words = useWords();
   const surface = useWorkspace((state) => surfaceOf(state, instance.instance_id));
   const shown = useWorkspace((state) => shownState(state, instance));
-  if (instance.app_scope === TASK_DASHBOARD && instance.kind !== "installed") {
+  if (isTrustedPage(instance)) {
     return (
       <Suspense fallback={<Waiting text={words.loading} />}>
         <TaskDashboard instance={instance} />

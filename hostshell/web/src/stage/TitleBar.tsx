@@ -2,7 +2,7 @@
 
 import { ActionIcon, Button, Group, Modal, Text, Tooltip } from "@mantine/core";
 import { IconArrowBackUp, IconMessageCircle, IconMessageCircleOff, IconX } from "@tabler/icons-react";
-import { useEffect, useRef, useState } from "react";
+import { type ReactNode, useEffect, useRef, useState } from "react";
 import { clock, errorText, sessionName, useWords } from "../i18n";
 import type { Conversation, Instance } from "../runtime/rows";
 import { useClient, useWorkspace } from "../state/react";
@@ -18,9 +18,10 @@ interface Props {
   conversation: Conversation;
   instance: Instance;
   quiet: boolean;
+  children?: ReactNode; // what else stands in it, before the ways out
 }
 
-export function TitleBar({ conversation, instance, quiet }: Props) {
+export function TitleBar({ conversation, instance, quiet, children }: Props) {
   const words = useWords();
   const { talkOpen } = useSettings();
   const name = useWorkspace((state) =>
@@ -55,6 +56,7 @@ export function TitleBar({ conversation, instance, quiet }: Props) {
           </Text>
         )}
       </div>
+      {children}
       <Group gap="xs" wrap="nowrap">
         <Tooltip label={talkOpen ? words.stage.hideTalk : words.stage.talk}>
           <ActionIcon

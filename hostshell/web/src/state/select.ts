@@ -8,6 +8,7 @@ import type {
   Instance,
   Interaction,
   Operation,
+  Session,
   Surface,
 } from "../runtime/rows";
 import type { Workspace } from "./model";
@@ -76,8 +77,17 @@ export function focusingOperation(state: Workspace, instanceId: string): Operati
 
 const OPEN_CALL = new Set(["received", "routing", "waiting_for_app", "running", "submitted"]);
 
+export function isOpenCall(call: Call): boolean {
+  return OPEN_CALL.has(call.status);
+}
+
 export function openCalls(state: Workspace, keep: (row: Call) => boolean): Call[] {
-  return Object.values(state.calls).filter((row) => OPEN_CALL.has(row.status) && keep(row));
+  return Object.values(state.calls).filter((row) => isOpenCall(row) && keep(row));
+}
+
+/** How a call is, for a person: what waits for an answer waits for a person, whatever carries the question. */
+export function shownCallStatus(call: Call): string {
+  return call.interaction_id && isOpenCall(call) ? "waiting_for_person" : call.status;
 }
 
 /** The progress (0 to 1) of an instance's newest open call that reports one. */
@@ -105,6 +115,32 @@ export function shownState(state: Workspace, instance: Instance): ShownState {
     return "restarting";
   if (instance.state === "starting") return "starting";
   return instance.state === "closed" ? "suspended" : instance.state;
+}
+
+const TASK_DASHBOARD = "task-dashboard";
+
+/** Its page is a component of this workspace; every other MiniApp has a restricted surface. */
+export function isTrustedPage(instance: Instance): boolean {
+  return instance.app_scope === TASK_DASHBOARD && instance.kind !== "installed";
+}
+
+/** Whether there is something to see once the instance is in front, or soon will be. */
+export function hasPage(state: Workspace, instance: Instance): boolean {
+  if (isTrustedPage(instance) || surfaceOf(state, instance.instance_id)) return true;
+  const shown = shownState(state, instance);
+  return shown === "starting" || shown === "restarting";
+}
+
+export type NotContinued = "app_not_found" | "app_quarantined" | "app_disabled" | "app_open";
+
+/** Why an ended session cannot be continued just now, or null if it can: the Runtime's own rules. */
+export function whyNotContinued(state: Workspace, session: Session): NotContinued | null {
+  const app = state.apps[session.app_scope];
+  if (!app) return "app_not_found";
+  if (app.quarantined) return "app_quarantined";
+  if (!app.enabled) return "app_disabled";
+  const live = liveInstances(state, session.conversation_id);
+  return live.some((row) => row.app_scope === session.app_scope) ? "app_open" : null;
 }
 
 export function runtimeNow(state: Workspace): number {

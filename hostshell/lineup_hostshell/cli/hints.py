@@ -1,0 +1,33 @@
+"""Makes the commands that are named to a person (`` `lineup up` ``) work as they stand: with the --home of this one.
+
+Owns the one fact that it needs, which home was named on the command line. A home out of the environment or the
+platform's own needs no naming: the next command finds it the same way.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+_HINT = re.compile(r"`lineup ([a-z][^`\n]*)`")
+_HOMELESS = ("new", "check")
+
+_named: Path | None = None
+
+
+def name_home(home: Path | None) -> None:
+    """None at the start of a command line, the home once --home was read."""
+    global _named
+    _named = home
+
+
+def with_home(text: str) -> str:
+    return text if _named is None else _HINT.sub(_completed, text)
+
+
+def _completed(match: re.Match[str]) -> str:
+    words = match[1]
+    if words.split()[0] in _HOMELESS or "--home" in words or "--help" in words:
+        return match[0]
+    return f"`lineup {words} --home {shlex.quote(str(_named))}`"
