@@ -96,7 +96,7 @@ class AgentLinks:
             await self._report_closed(link)
 
     def deliver(self, body: dict[str, Any]) -> None:
-        """``agent.send``: frames for one link. A link that is gone swallows them."""
+        """``agent.send``: frames for one link, as bytes of JSON. A link that is gone swallows them."""
         link = self._links.get(body["link_id"])
         if link is None:
             return
@@ -104,7 +104,7 @@ class AgentLinks:
             _log.warning("agent link %s does not read; disconnected", link.link_id)
             link.socket.close_with(TRY_AGAIN_LATER, "this agent reads too slowly; reconnect and resume by seq")
             return
-        link.socket.write_texts([_encode(frame) for frame in body["frames"]])
+        link.socket.write_texts(body["frames"])
 
     def close(self, body: dict[str, Any]) -> None:
         """``agent.close``: behind everything that was delivered before."""
@@ -150,7 +150,7 @@ class AgentLinks:
             payload["reply_to"] = reply_to
         message_id = f"{link.link_id}-e{next(link.errors)}"
         frame = make_envelope("lineup.v1.error", payload, message_id=message_id, wall_ms=time.time_ns() // 1_000_000)
-        self.deliver({"link_id": link.link_id, "frames": [frame]})
+        self.deliver({"link_id": link.link_id, "frames": [_encode(frame)]})
 
     def _hello_is_late(self, link: _Link) -> None:
         link.hello_timer = None

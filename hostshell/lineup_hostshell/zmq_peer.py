@@ -6,6 +6,7 @@ A lost connection is final (no automatic reconnect): whoever speaks to a Runtime
 from __future__ import annotations
 
 import itertools
+from typing import cast
 
 import zmq
 from zmq.utils.monitor import recv_monitor_message
@@ -20,6 +21,11 @@ RECONNECT_MS = 3_600_000
 _names = itertools.count(1)
 _GONE = zmq.EVENT_DISCONNECTED | zmq.EVENT_CLOSED | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
 _GONE |= zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_CONNECT_RETRIED
+
+
+def _events(socket: zmq.Socket[bytes]) -> int:
+    """What the socket is ready for. The option costs half of the attribute and a tenth of a poll."""
+    return cast(int, socket.getsockopt(zmq.EVENTS))
 
 
 class ZmqPeer:
@@ -49,17 +55,19 @@ class ZmqPeer:
         return True
 
     def try_receive(self) -> bytes | None:
+        if not _events(self.socket) & zmq.POLLIN:
+            return None
         try:
             return self.socket.recv(zmq.DONTWAIT)
         except zmq.Again:
             return None
 
     def may_send(self) -> bool:
-        return bool(self.socket.poll(0, zmq.POLLOUT))
+        return bool(_events(self.socket) & zmq.POLLOUT)
 
     def is_gone(self) -> bool:
         """True once the monitor has reported the end of the connection."""
-        while self.monitor.poll(0):
+        while _events(self.monitor) & zmq.POLLIN:
             event = recv_monitor_message(self.monitor, zmq.DONTWAIT)
             self._gone = self._gone or bool(event["event"] & _GONE)
         return self._gone

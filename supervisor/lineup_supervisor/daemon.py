@@ -39,7 +39,7 @@ from lineup_supervisor.crash_points import crash_point
 from lineup_supervisor.edges.bundles import own_bundles
 from lineup_supervisor.edges.cgroup import Cgroups
 from lineup_supervisor.edges.clock import SystemClock
-from lineup_supervisor.edges.host_link import HostLink, Session
+from lineup_supervisor.edges.host_link import HostLink, Session, agents_last
 from lineup_supervisor.edges.logs import LogDirectory
 from lineup_supervisor.edges.services import Service
 from lineup_supervisor.edges.spawner import Exit, Spawner
@@ -312,7 +312,7 @@ class Daemon:
             if isinstance(event, ev.WorkerFrame):
                 self.worker_link.committed(event)
         try:
-            for effect in outcome.effects:
+            for effect in agents_last(outcome.effects):
                 self._carry_out(effect)
         except Exception as error:  # a bug: what is durable is sent again by the next run, this one cannot be trusted
             self._fail(error)

@@ -6,9 +6,10 @@ must not know what events or effects mean. One fsync serves everybody who was wa
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections import deque
 from collections.abc import Callable, Sequence
+from queue import Empty, SimpleQueue
 
 from lineup_supervisor.core.events import AnyEvent, Now
 from lineup_supervisor.engine import Engine, Outcome
@@ -32,8 +33,7 @@ class StoreThread:
         self._now = now
         self._deliver = deliver
         self._on_fatal = on_fatal
-        self._queue: deque[AnyEvent] = deque()
-        self._wakeup = threading.Condition()
+        self._queue: SimpleQueue[AnyEvent | None] = SimpleQueue()  # None only wakes the thread up
         self._ending = False
         self._thread = threading.Thread(target=self._main, name="store", daemon=True)
 
@@ -41,19 +41,16 @@ class StoreThread:
         self._thread.start()
 
     def submit(self, event: AnyEvent) -> None:
-        with self._wakeup:
-            self._queue.append(event)
-            self._wakeup.notify()
+        self._queue.put(event)
 
     @property
     def is_crowded(self) -> bool:
-        return len(self._queue) >= QUEUED_EVENTS_MAX
+        return self._queue.qsize() >= QUEUED_EVENTS_MAX
 
     def stop(self, timeout_s: float) -> bool:
         """End after the batch in work; what is still queued is dropped. False if it did not end in time."""
-        with self._wakeup:
-            self._ending = True
-            self._wakeup.notify()
+        self._ending = True
+        self._queue.put(None)
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
@@ -69,8 +66,9 @@ class StoreThread:
 
     def _next_batch(self, retry_s: float | None) -> list[AnyEvent] | None:
         """What is ready; an empty list when it is time to try again; None at the end."""
-        with self._wakeup:
-            self._wakeup.wait_for(lambda: self._ending or self._queue, retry_s)
-            if self._ending:
-                return None
-            return [self._queue.popleft() for _ in range(min(len(self._queue), BATCH_EVENTS_MAX))]
+        batch: list[AnyEvent | None] = []
+        with contextlib.suppress(Empty):
+            batch.append(self._queue.get(timeout=retry_s))
+            while len(batch) < BATCH_EVENTS_MAX:
+                batch.append(self._queue.get_nowait())
+        return None if self._ending else [event for event in batch if event is not None]

@@ -291,7 +291,7 @@ def _cost(elements: int, patch: dict[str, Any]) -> tuple[int, int]:
         counting = Counting(txn)
         change = merge_patch.Change.patch(counting, "f-1", patch, None)
         ctx = Ctx(txn, Wake(event_id="e"), Now(0, 0))
-        ctx.txn = counting
+        ctx.txn, ctx.get = counting, counting.get
         change.commit(ctx)
     kept.check(rfc(_board(elements), patch))
     return counting.rows, counting.bytes

@@ -231,7 +231,7 @@ def test_links_of_a_peer_that_is_gone_are_closed(daemon: Any) -> None:
     type_, body = peer.receive()
     assert type_ == "agent.send"
     assert body["link_id"] == "l1"
-    assert body["frames"][0]["type"] == "lineup.v1.welcome"
+    assert json.loads(body["frames"][0])["type"] == "lineup.v1.welcome"
     looker = daemon.peer()
     assert [agent["connected"] for agent in looker.query("status")["agents"] if agent["agent_id"] == "a1"] == [True]
     carrier.communicate(b"\n")

@@ -59,6 +59,9 @@ class _Counted:
     def get(self, table: Any, key: Any) -> Any:
         return self._txn.get(table, key)
 
+    def first(self, table: Any, prefix: Any) -> Any:
+        return self._txn.first(table, prefix)
+
     def scan(self, *args: Any, **more: Any) -> Iterator[Any]:
         rows: Iterator[Any] = self._txn.scan(*args, **more)
         return rows

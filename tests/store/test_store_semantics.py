@@ -92,6 +92,22 @@ def test_delete_says_whether_there_was_something(store: AnyStore) -> None:
         assert not txn.delete(THINGS, ("a", 1))
 
 
+@pytest.mark.parametrize("rows", [0, 1, 16, 17, 40])
+def test_a_scan_again_sees_what_changed_since(store: AnyStore, rows: int) -> None:
+    """However short a scan was, and whether it was read to its end."""
+    keys: list[tuple[str | int, ...]] = [("a", n) for n in range(rows)]
+    with store.write() as txn:
+        for key in keys:
+            txn.put(THINGS, key, Thing(n=1))
+        for _ in range(2):
+            assert [key for key, _ in txn.scan(THINGS, ("a",))] == keys
+            assert next(iter(txn.scan(THINGS, ("a",))), (None,))[0] == txn.first(THINGS, ("a",))
+        txn.put(THINGS, ("a", rows), Thing(n=2))
+        assert [key for key, _ in txn.scan(THINGS, ("a",))] == [*keys, ("a", rows)]
+        txn.delete(THINGS, ("a", rows))
+        assert [(key, row.n) for key, row in txn.scan(THINGS, ("a",))] == [(key, 1) for key in keys]
+
+
 def test_scans(store: AnyStore) -> None:
     keys: list[tuple[str | int, ...]] = [("a", 1), ("a", 2), ("a", 10), ("ab", 1), ("b",), ("b", "x"), ("b", "x", 1)]
     with store.write() as txn:
@@ -221,6 +237,11 @@ class StoreAgainstModel(RuleBasedStateMachine):
         assert list(self.txn.scan(THINGS, prefix, after=after, reverse=reverse)) == [
             (k, self.model[k]) for k in expected
         ]
+
+    @rule(prefix=prefixes)
+    def first(self, prefix: tuple[str | int, ...]) -> None:
+        expected = min((k for k in self.model if k[: len(prefix)] == prefix), key=in_order, default=None)
+        assert self.txn.first(THINGS, prefix) == expected
 
     @rule()
     def commit(self) -> None:

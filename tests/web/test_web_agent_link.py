@@ -12,6 +12,12 @@ import websockets
 from lineup_hostshell.agent_link import LinkLimits
 from lineup_protocol.limits import AGENT_FRAME_BYTES_MAX
 
+
+def as_text(frame: object) -> bytes:
+    """A frame as the Runtime sends it to whoever carries the links."""
+    return json.dumps(frame).encode()
+
+
 HELLO = {
     "type": "lineup.v1.hello",
     "message_id": "m-1",
@@ -73,9 +79,9 @@ async def test_frames_come_down_in_order_and_the_close_comes_behind_them(shell: 
         await socket.send(json.dumps(HELLO))
         link_id = (await runtime.expect("agent.frame"))[1]["link_id"]
         for start in range(0, 500, 50):
-            frames = [{"n": n, "text": "好" * (n % 7)} for n in range(start, start + 50)]
+            frames = [as_text({"n": n, "text": "好" * (n % 7)}) for n in range(start, start + 50)]
             await runtime.say("agent.send", {"link_id": link_id, "frames": frames})
-        await runtime.say("agent.send", {"link_id": "ws-unknown", "frames": [{"n": -1}]})
+        await runtime.say("agent.send", {"link_id": "ws-unknown", "frames": [as_text({"n": -1})]})
         await runtime.say("agent.close", {"link_id": link_id, "code": 4001, "reason": "taken over by a newer link"})
         assert [(await recv(socket))["n"] for _ in range(500)] == list(range(500))
         with pytest.raises(websockets.ConnectionClosed) as closed:
@@ -223,7 +229,7 @@ class TestHelloInTime:
             await socket.send(json.dumps(HELLO))
             link_id = (await runtime.expect("agent.frame"))[1]["link_id"]
             await asyncio.sleep(0.15)  # three times the limit: the timer itself is what is under test
-            await runtime.say("agent.send", {"link_id": link_id, "frames": [{"ok": True}]})
+            await runtime.say("agent.send", {"link_id": link_id, "frames": [as_text({"ok": True})]})
             assert await recv(socket) == {"ok": True}
 
 
@@ -242,11 +248,11 @@ class TestSlowReader:
         async with connect(shell, wire) as quick:
             await quick.send(json.dumps(HELLO))
             quick_id = (await runtime.expect("agent.frame"))[1]["link_id"]
-            frame = {"text": "x" * 100_000}
+            frame = as_text({"text": "x" * 100_000})
             for n in range(400):
                 await runtime.say("agent.send", {"link_id": slow_id, "frames": [frame]})
                 if n % 40 == 0:
-                    await runtime.say("agent.send", {"link_id": quick_id, "frames": [{"n": n}]})
+                    await runtime.say("agent.send", {"link_id": quick_id, "frames": [as_text({"n": n})]})
                     assert (await recv(quick))["n"] == n
             _, closed = await runtime.expect("agent.closed")
             assert closed["link_id"] == slow_id

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from lineup_protocol.strict_json import canonical_json
+from lineup_supervisor.core.canonical import canonical
 from lineup_supervisor.core.ctx import Ctx
 from lineup_supervisor.core.schema import AUDIT, AUDIT_BY_SUBJECT, AuditRow, Mark
 
@@ -56,7 +56,7 @@ def audit(
 
 def chain(prev: str, body: dict[str, Any]) -> str:
     """The hash of a row whose predecessor has the hash ``prev``."""
-    return hashlib.sha256(bytes.fromhex(prev) + canonical_json(body)).hexdigest()
+    return hashlib.sha256(bytes.fromhex(prev) + canonical(body)).hexdigest()
 
 
 def public(row: AuditRow) -> dict[str, Any]:
@@ -67,5 +67,5 @@ def public(row: AuditRow) -> dict[str, Any]:
 
 
 def digest(value: Any) -> str:
-    """A short digest of what was sent, for details: 16 hex digits of sha256 over its canonical JSON."""
-    return hashlib.sha256(canonical_json(value)).hexdigest()[:16]
+    """A short digest of a JSON value, for details: 16 hex digits of sha256 over its canonical JSON."""
+    return hashlib.sha256(canonical(value)).hexdigest()[:16]

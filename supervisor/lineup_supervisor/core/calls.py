@@ -23,12 +23,14 @@ from lineup_supervisor.core.schema import (
     CALLS,
     CALLS_BY_ID,
     CALLS_BY_TIME,
+    CONVERSATIONS,
     DESCRIPTORS,
     INBOX,
     INSTANCES,
     OPEN_CALLS,
     WORKERS,
     Call,
+    Conversation,
     Instance,
     Mark,
 )
@@ -61,17 +63,23 @@ def find(txn: Txn, call_id: str) -> list[Call]:
     return found
 
 
+def callers_in(conversation: Conversation) -> tuple[str, ...]:
+    """Whose calls there can be in a conversation: its agent's and the operator's."""
+    return tuple(dict.fromkeys((conversation.agent_id, outbox.OPERATOR)))
+
+
 def of_instance(ctx: Ctx, instance: Instance, call_id: str) -> Call:
     """The call as this instance may see it.
 
     Raises:
         LineUpError: ``call_not_found``, or ``app_scope_mismatch`` if it belongs to another instance.
     """
-    found = find(ctx.txn, call_id)
-    mine = [call for call in found if call.instance_id == instance.instance_id]
+    conversation = ctx.need(CONVERSATIONS, (instance.conversation_id,))
+    callers = (ctx.get(CALLS, (agent_id, call_id)) for agent_id in callers_in(conversation))
+    mine = [call for call in callers if call is not None and call.instance_id == instance.instance_id]
     if mine:
         return max(mine, key=lambda call: (not CALL.is_final(call.status), call.created_ms))
-    if found:
+    if find(ctx.txn, call_id):
         raise LineUpError("app_scope_mismatch", f"call {call_id} is not one of this instance")
     raise LineUpError("call_not_found", f"no call {call_id}")
 

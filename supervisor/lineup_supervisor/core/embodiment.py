@@ -53,7 +53,7 @@ def wants_worker(ctx: Ctx, instance: Instance) -> bool:
     if instance.state == InstanceState.CLOSED:
         return False
     key = (instance.instance_id,)
-    if any(True for _ in ctx.txn.scan(INBOX, key)):
+    if ctx.txn.first(INBOX, key) is not None:
         return True
     for call_key, _ in ctx.txn.scan(OPEN_CALLS, key):
         call = ctx.need(CALLS, call_key[1:])
@@ -64,7 +64,7 @@ def wants_worker(ctx: Ctx, instance: Instance) -> bool:
             return True
     if instance.state == InstanceState.STARTING and instance.kind != "system":
         return True  # it takes its place on screen once its code has run
-    return instance.state == InstanceState.FOREGROUND and any(True for _ in ctx.txn.scan(OPEN_SURFACES, key))
+    return instance.state == InstanceState.FOREGROUND and ctx.txn.first(OPEN_SURFACES, key) is not None
 
 
 def reconcile(ctx: Ctx) -> None:
@@ -130,13 +130,13 @@ def _start_from_queue(ctx: Ctx) -> None:
     if ctx.meta.stopping:
         return
     while ctx.meta.starts_queued and ctx.meta.workers_starting < ctx.policy.workers_starting_max:
-        first = next(iter(ctx.txn.scan(START_QUEUE)), None)
+        first = ctx.txn.first(START_QUEUE, ())
         if first is None:
             return
         if ctx.meta.workers_live >= ctx.policy.workers_max:
             _make_room(ctx)
             return  # it comes when one that was let go has exited
-        instance_id = str(first[0][1])
+        instance_id = str(first[1])
         _dequeue(ctx, instance_id)
         _start(ctx, ctx.need(INSTANCES, (instance_id,)))
 

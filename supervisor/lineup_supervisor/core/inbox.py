@@ -60,16 +60,17 @@ def flush(ctx: Ctx, instance_id: str) -> None:
     worker = ctx.get(WORKERS, (instance_id,))
     if worker is None or worker.state != WorkerState.READY:
         return
-    if worker.sent_seq + 1 >= ctx.need(INSTANCES, (instance_id,)).next_inbox:
+    newest = ctx.need(INSTANCES, (instance_id,)).next_inbox - 1
+    if worker.sent_seq >= newest:
         return  # all of it is on its way
-    first = next(ctx.txn.scan(INBOX, (instance_id,)), None)
-    if first is None:
+    oldest = ctx.txn.first(INBOX, (instance_id,))
+    if oldest is None:
         return
-    sent, last = worker.sent_seq, int(first[0][1]) + limits.INBOX_WINDOW_MESSAGES_MAX - 1
-    for key, item in ctx.txn.scan(INBOX, (instance_id,), after=(instance_id, sent)):
-        seq = int(key[1])
-        if seq > last:
-            break
+    sent, first = worker.sent_seq, int(oldest[1])
+    for seq in range(max(sent + 1, first), min(first + limits.INBOX_WINDOW_MESSAGES_MAX - 1, newest) + 1):
+        item = ctx.get(INBOX, (instance_id, seq))
+        if item is None:
+            continue  # withdrawn before it was sent
         body = {"seq": seq, "kind": item.kind, "message_id": item.message_id, "body": item.body}
         ctx.send_worker(instance_id, worker.incarnation, {"type": "inbox.deliver", "body": body})
         sent = seq

@@ -28,8 +28,8 @@ from lineup_supervisor.core import (
 from lineup_supervisor.core.audit import audit, digest
 from lineup_supervisor.core.ctx import Ctx
 from lineup_supervisor.core.interaction_rules import check_request
-from lineup_supervisor.core.schema import CALLS, CONVERSATIONS, Call, Conversation, Instance
-from lineup_supervisor.core.tables import CALL, CallState
+from lineup_supervisor.core.schema import CALLS, CONVERSATIONS, OPEN_CALLS, Call, Conversation, Instance
+from lineup_supervisor.core.tables import CallState
 
 replace = msgspec.structs.replace
 
@@ -171,10 +171,10 @@ def _check_state(ctx: Ctx, call: Call, tool: inventory.Tool, conversation: Conve
             "app_instance_not_found", f"{call.app_scope} is not open in this conversation; call its launch tool first"
         )
     _check_depth(conversation, descriptor, live)
-    if live is None:
+    if live is None or conversation is None:
         return
-    for other in calls.find(ctx.txn, call.call_id):
-        if other.instance_id == live.instance_id and not CALL.is_final(other.status):
+    for agent_id in calls.callers_in(conversation):
+        if ctx.get(OPEN_CALLS, (live.instance_id, agent_id, call.call_id)) is not None:
             raise LineUpError("call_id_conflict", f"another agent's call {call.call_id} is open in this MiniApp")
 
 

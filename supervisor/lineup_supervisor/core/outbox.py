@@ -17,7 +17,6 @@ from lineup_supervisor.core import retention
 from lineup_supervisor.core.ctx import Ctx
 from lineup_supervisor.core.schema import AGENTS, OUTBOX_ITEMS, Agent, OutboxItem
 from lineup_supervisor.core.tables import OUTBOX, OutboxEvent, OutboxState
-from lineup_supervisor.core.txn import Key
 
 OPERATOR = "cli"  # the operator reads records instead of an outbox; its items are numbered but not kept
 
@@ -48,8 +47,7 @@ def append(ctx: Ctx, agent_id: str, type_: str, conversation_id: str, payload: d
         bytes=len(msgspec.json.encode(payload)),
     )
     ctx.put(OUTBOX_ITEMS, (agent_id, seq), item)
-    ctx.put(AGENTS, (agent_id,), replace(agent, next_seq=seq + 1))
-    flush(ctx, agent_id)
+    _flush(ctx, replace(agent, next_seq=seq + 1))
     return seq
 
 
@@ -85,21 +83,21 @@ def acknowledge(ctx: Ctx, agent_id: str, seq: int) -> None:
     agent = agent_row(ctx, agent_id)
     if seq < 0:
         raise LineUpError("message_invalid", "/payload/seq: must not be negative", detail={"path": "/payload/seq"})
-    if OUTBOX.next(state_of(agent, seq), OutboxEvent.ACKNOWLEDGE) == state_of(agent, seq):
+    try:
+        state = OUTBOX.next(state_of(agent, seq), OutboxEvent.ACKNOWLEDGE)
+    except LineUpError as error:
+        rule = f"{seq} was never sent; the last one that was is {agent.max_sent_seq}"
+        raise LineUpError(error.code, f"/payload/seq: {rule}", detail={"path": "/payload/seq", "rule": rule}) from None
+    if state == state_of(agent, seq):
         return
-    taken: list[tuple[Key, OutboxItem]] = []
     sent_bytes = agent.sent_bytes
-    for key, item in ctx.txn.scan(OUTBOX_ITEMS, (agent_id,)):
-        if int(key[1]) > seq:
-            break
-        taken.append((key, item))
-        sent_bytes -= item.bytes if int(key[1]) <= agent.sent_seq else 0
-    for key, item in taken:
-        ctx.delete(OUTBOX_ITEMS, key)
+    for taken in range(agent.acked_seq + 1, seq + 1):
+        item = ctx.need(OUTBOX_ITEMS, (agent_id, taken))
+        sent_bytes -= item.bytes if taken <= agent.sent_seq else 0
+        ctx.delete(OUTBOX_ITEMS, (agent_id, taken))
         _taken_over(ctx, agent_id, item.type, item.payload)
     sent_seq = max(seq, agent.sent_seq)
-    ctx.put(AGENTS, (agent_id,), replace(agent, acked_seq=seq, sent_seq=sent_seq, sent_bytes=max(0, sent_bytes)))
-    flush(ctx, agent_id)
+    _flush(ctx, replace(agent, acked_seq=seq, sent_seq=sent_seq, sent_bytes=max(0, sent_bytes)))
 
 
 def _taken_over(ctx: Ctx, agent_id: str, type_: str, payload: dict[str, Any]) -> None:
@@ -110,21 +108,24 @@ def _taken_over(ctx: Ctx, agent_id: str, type_: str, payload: dict[str, Any]) ->
 
 def flush(ctx: Ctx, agent_id: str) -> None:
     """Send what the rows say and the window allows, if there is a link."""
-    agent = agent_row(ctx, agent_id)
-    if agent.link_id is None:
-        return
-    last = agent.acked_seq + limits.OUTBOX_WINDOW_MESSAGES_MAX
+    _flush(ctx, agent_row(ctx, agent_id))
+
+
+def _flush(ctx: Ctx, agent: Agent) -> None:
+    """Keep the agent's row, with what is sent now. Items are numbered without a gap, so that each is found by name."""
     sent, sent_bytes = agent.sent_seq, agent.sent_bytes
-    for key, item in ctx.txn.scan(OUTBOX_ITEMS, (agent_id,), after=(agent_id, sent)):
-        seq = int(key[1])
-        if seq > last or (sent_bytes and sent_bytes + item.bytes > limits.OUTBOX_WINDOW_BYTES_MAX):
-            break
-        OUTBOX.next(state_of(agent, seq), OutboxEvent.SEND)
-        ctx.send_agent(agent.link_id, frame(item, seq))
-        sent, sent_bytes = seq, sent_bytes + item.bytes
+    if agent.link_id is not None:
+        newest = min(agent.next_seq - 1, agent.acked_seq + limits.OUTBOX_WINDOW_MESSAGES_MAX)
+        for seq in range(sent + 1, newest + 1):
+            item = ctx.need(OUTBOX_ITEMS, (agent.agent_id, seq))
+            if sent_bytes and sent_bytes + item.bytes > limits.OUTBOX_WINDOW_BYTES_MAX:
+                break
+            OUTBOX.next(state_of(agent, seq), OutboxEvent.SEND)
+            ctx.send_agent(agent.link_id, frame(item, seq))
+            sent, sent_bytes = seq, sent_bytes + item.bytes
     if sent != agent.sent_seq:
-        max_sent = max(sent, agent.max_sent_seq)
-        ctx.put(AGENTS, (agent_id,), replace(agent, sent_seq=sent, sent_bytes=sent_bytes, max_sent_seq=max_sent))
+        agent = replace(agent, sent_seq=sent, sent_bytes=sent_bytes, max_sent_seq=max(sent, agent.max_sent_seq))
+    ctx.put(AGENTS, (agent.agent_id,), agent)
 
 
 def frame(item: OutboxItem, seq: int) -> dict[str, Any]:

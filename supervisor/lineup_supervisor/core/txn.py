@@ -37,6 +37,10 @@ class Txn(Protocol):
         """True if there was such a row."""
         ...
 
+    def first(self, table: Table[Any], prefix: Key) -> Key | None:
+        """The first key that starts with ``prefix``: what a scan would begin with, without reading the row."""
+        ...
+
     def scan(
         self, table: Table[R], prefix: Key = (), *, after: Key | None = None, reverse: bool = False
     ) -> Iterator[tuple[Key, R]]:

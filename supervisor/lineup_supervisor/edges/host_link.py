@@ -6,21 +6,26 @@ must not know what a query or an action means; names under ``host.`` and ``runti
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from lineup_protocol.codec import decode, decode_message, encode_message
 from lineup_protocol.errors import LineUpError
 from lineup_protocol.handshake import choose_version
 from lineup_protocol.ids import is_id
-from lineup_protocol.limits import HOST_MESSAGE_BYTES_MAX, HOST_NODES_MAX
+from lineup_protocol.limits import HOST_MESSAGE_BYTES_MAX, HOST_NODES_MAX, MIB
 from lineup_supervisor.core import effects as fx
 from lineup_supervisor.core import events as ev
 from lineup_supervisor.edges.transport import HostSocket
 
 FINAL_CALL_STATES = frozenset({"completed", "failed", "cancelled", "expired", "rejected"})
 SNAPSHOT_QUERY = "snapshot"  # what host.subscribe asks the core
+AGENT_SEND_BYTES_MAX = 4 * MIB  # of frames in one message, if there are several: far below what a message may have
+
+_encode_json = msgspec.json.Encoder().encode
 
 
 @dataclass
@@ -209,9 +214,19 @@ class HostLink:
         self._send(request.peer, "host.result", body)
 
     def send_agent(self, effect: fx.SendAgent) -> None:
+        """As the texts that the WebSocket will carry, so that its carrier has nothing to do but to hand them on."""
         peer = self._carriers.get(effect.link_id)
-        if peer is not None:
-            self._send(peer, "agent.send", {"link_id": effect.link_id, "frames": list(effect.frames)})
+        if peer is None:
+            return
+        texts: list[bytes] = []
+        size = 0
+        for text in map(_encode_json, effect.frames):
+            if texts and size + len(text) > AGENT_SEND_BYTES_MAX:
+                self._send(peer, "agent.send", {"link_id": effect.link_id, "frames": texts})
+                texts, size = [], 0
+            texts.append(text)
+            size += len(text)
+        self._send(peer, "agent.send", {"link_id": effect.link_id, "frames": texts})
 
     def close_agent(self, effect: fx.CloseAgent) -> None:
         peer = self._carriers.get(effect.link_id)
@@ -260,6 +275,23 @@ class HostLink:
         except LineUpError as error:
             self._log.error("host link: message cannot be sent", type=type_, error=str(error))
             return None
+
+
+def agents_last(effects: Iterable[fx.AnyEffect]) -> Iterator[fx.AnyEffect]:
+    """The same effects with one ``SendAgent`` per link, behind the others but before the link's ``CloseAgent``.
+
+    Many calls share a commit, and to the links' carrier one message costs what ten do.
+    """
+    frames: dict[str, list[dict[str, Any]]] = {}
+    for effect in effects:
+        if isinstance(effect, fx.SendAgent):
+            frames.setdefault(effect.link_id, []).extend(effect.frames)
+            continue
+        if isinstance(effect, fx.CloseAgent) and effect.link_id in frames:
+            yield fx.SendAgent(link_id=effect.link_id, frames=tuple(frames.pop(effect.link_id)))
+        yield effect
+    for link_id, gathered in frames.items():
+        yield fx.SendAgent(link_id=link_id, frames=tuple(gathered))
 
 
 def action_event(event_id: str, reply_to: str, session: Session, body: dict[str, Any]) -> ev.HostAction:

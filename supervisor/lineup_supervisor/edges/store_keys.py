@@ -32,10 +32,8 @@ def encode_key(key: Key) -> bytes:
         BadKey: empty, too long, a NUL in a string, an integer out of range, or another type.
     """
     encoded = encode_prefix(key)
-    if not encoded:
-        raise BadKey("a key has at least one component")
-    if len(encoded) > KEY_BYTES_MAX:
-        raise BadKey(f"key of {len(encoded)} bytes is over {KEY_BYTES_MAX}: {key!r}")
+    if not 0 < len(encoded) <= KEY_BYTES_MAX:
+        raise BadKey(f"a key has 1 to {KEY_BYTES_MAX} bytes, not {len(encoded)}: {key!r}")
     return encoded
 
 
@@ -43,7 +41,12 @@ def encode_prefix(prefix: Key) -> bytes:
     """The bytes that the key of every tuple starting with ``prefix`` starts with; ``()`` gives none."""
     encoded = b""
     for part in prefix:
-        encoded += _string(part) if type(part) is str else _other(part)
+        if type(part) is str:
+            encoded += _string(part)
+        elif type(part) is int and 0 <= part < INT_END:
+            encoded += b"\x01" + part.to_bytes(8, "big")
+        else:
+            encoded += _other(part)
     return encoded
 
 
@@ -63,7 +66,7 @@ def _other(part: object) -> bytes:
     if isinstance(part, int) and not isinstance(part, bool):
         if not 0 <= part < INT_END:
             raise BadKey(f"integer out of range in key: {part}")
-        return b"\x01" + part.to_bytes(8, "big")
+        return b"\x01" + int(part).to_bytes(8, "big")
     raise BadKey(f"{type(part).__name__} in key")
 
 

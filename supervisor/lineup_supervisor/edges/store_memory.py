@@ -96,6 +96,9 @@ class MemoryTxn:
         self._undo.append((table.name, encoded_key, entry))
         return True
 
+    def first(self, table: Table[Any], prefix: Key) -> Key | None:
+        return next((key for key, _ in self.scan(table, prefix)), None)
+
     def scan(
         self, table: Table[R], prefix: Key = (), *, after: Key | None = None, reverse: bool = False
     ) -> Iterator[tuple[Key, R]]:

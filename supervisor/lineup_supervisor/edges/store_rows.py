@@ -14,17 +14,14 @@ import msgspec
 from lineup_protocol.errors import LineUpError
 from lineup_supervisor.core.txn import R, Table
 
-_encoder = msgspec.msgpack.Encoder()
-
 
 @functools.cache
 def _decoder(row: type[Any]) -> msgspec.msgpack.Decoder[Any]:
     return msgspec.msgpack.Decoder(row)
 
 
-def encode_row(row: msgspec.Struct) -> bytes:
-    """Raises OverflowError for an integer beyond 64 bits, TypeError for what msgpack cannot hold."""
-    return _encoder.encode(row)
+# The bytes of a row. Raises OverflowError for an integer beyond 64 bits, TypeError for what msgpack cannot hold.
+encode_row = msgspec.msgpack.Encoder().encode
 
 
 def decode_row(table: Table[R], raw: bytes) -> R:

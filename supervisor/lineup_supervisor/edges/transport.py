@@ -15,6 +15,7 @@ import os
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import zmq
 
@@ -29,6 +30,11 @@ BACKLOG_BYTES_MAX = (
 DRAIN_MESSAGES_MAX = 256  # per turn of the loop, so that one busy peer does not starve the workers
 RETRY_S = 0.01  # libzmq does not say when a peer's queue has room again
 PEERS_MAX = 256  # one hostshell and people at command lines; beyond it the longest silent one is let go
+
+
+def _events(socket: zmq.Socket[bytes]) -> int:
+    """What the socket is ready for. The option costs half of the attribute and a tenth of a poll."""
+    return cast(int, socket.getsockopt(zmq.EVENTS))
 
 
 class _Peer:
@@ -184,7 +190,7 @@ class HostSocket:
 
     def _drain(self) -> None:
         for _ in range(DRAIN_MESSAGES_MAX):
-            if self._socket is None:
+            if self._socket is None or not _events(self._socket) & zmq.POLLIN:
                 return
             try:
                 frames = self._socket.recv_multipart(zmq.DONTWAIT)
