@@ -46,9 +46,12 @@ def read_bundle(path: str | os.PathLike[str], *, trusted: bool = False) -> tuple
     """
     from lineup_protocol.manifest import parse_manifest  # it loads pydantic; who only copies or compares needs none
 
+    missing = refusal([Fault(f"/{MANIFEST_NAME}", "is missing: a bundle is a folder with this file")])
+    if os.path.isdir(path) and not os.path.lexists(os.path.join(path, MANIFEST_NAME)):
+        raise missing  # said first: whatever else is odd about a folder that is no bundle is nobody's concern
     files = read_folder(path, allow_hard_links=trusted)
     if MANIFEST_NAME not in files:
-        raise refusal([Fault(f"/{MANIFEST_NAME}", "is missing: a bundle is a folder with this file")])
+        raise missing
     try:
         data = decode_json(files[MANIFEST_NAME], bytes_max=limits.MANIFEST_BYTES_MAX)
     except LineUpError as error:

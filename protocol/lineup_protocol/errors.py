@@ -77,6 +77,7 @@ _TABLE: tuple[tuple[str, Retry, str], ...] = (
     ("store_locked", "same", "another Runtime has this home open"),
     ("port_unusable", "after_change", "the loopback port is taken; another one, or 0, can be chosen"),
     ("home_unusable", "after_change", "the home directory cannot be used; the message says why"),
+    ("file_unusable", "after_change", "a file that was named cannot be made there; the message says why"),
     ("config_invalid", "after_change", "config.toml has faults; the message names the line"),
     ("usage", "after_change", "the command line is not understood"),
     ("no_runtime", "after_change", "no Runtime is running for this home"),

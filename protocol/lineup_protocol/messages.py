@@ -10,8 +10,8 @@ Links:
     ``host``    hostshell or CLI and Runtime, one msgpack map per ZeroMQ message.
 
 Field kinds (``FieldKind``): ``id`` 1-128 characters of the plain alphabet; ``text`` any string; ``int`` an integer
-(no bool; on the agent link ``1.0`` is one); ``num`` a finite number; ``bool``; ``obj`` a map with string keys; ``list``; ``any``; ``time`` RFC 3339 UTC;
-``ids`` a list of ids; or a tuple of the allowed strings.
+(no bool; on the agent link ``1.0`` is one); ``num`` a finite number; ``bool``; ``obj`` a map with string keys;
+``list``; ``any``; ``time`` RFC 3339 UTC; ``ids`` a list of ids; or a tuple of the allowed strings.
 """
 
 from __future__ import annotations

@@ -186,6 +186,19 @@ def _bound_faults(schema: dict[str, object], path: str) -> Iterator[Fault]:
         least, most = schema.get(low), schema.get(high)
         if _is_number(least) and _is_number(most) and cast(float, least) > cast(float, most):
             yield Fault(pointer(path, low), f"must not be above {high}: nothing could satisfy it")
+            return
+    if schema.get("type") == "integer":
+        yield from _empty_range_faults(schema, path)
+
+
+def _empty_range_faults(schema: dict[str, object], path: str) -> Iterator[Fault]:
+    """Of integers: none lies between 0.2 and 0.8, nor beyond 2^53−1."""
+    given = {name: cast(float, schema[name]) for name in ("minimum", "maximum") if _is_number(schema.get(name))}
+    least = math.ceil(max(given.get("minimum", -math.inf), -limits.INTEGER_ABS_MAX))
+    most = math.floor(min(given.get("maximum", math.inf), limits.INTEGER_ABS_MAX))
+    if least > most:
+        name = "minimum" if given.get("minimum", 0) > 0 or "maximum" not in given else "maximum"
+        yield Fault(pointer(path, name), "leaves no integer within ±(2^53−1): nothing could satisfy it")
 
 
 _KeywordCheck = Callable[[dict[str, object], object, str, int], Iterator[Fault]]

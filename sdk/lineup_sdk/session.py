@@ -132,7 +132,8 @@ class WorkerSession:
 
     def refuse(self, command_id: str, fault: LineUpError) -> list[SessionEvent]:
         """A queued command could not be sent: it is answered here, as the Runtime would."""
-        return self._answer(command_id, CommandReceipt(False, fault.code, fault.message, fault.detail))
+        type_, _ = self._commands[command_id]
+        return self._answer(command_id, _in_words_of_the_app(type_, fault))
 
     def outgoing(self) -> list[Message]:
         """What must be sent now, in order; each message is handed over once."""
@@ -301,3 +302,18 @@ class WorkerSession:
             return self._admit()
         self.projection.calls.pop(call.call_id, None)
         return [ClaimRefused(call, receipt), *self._admit()]
+
+
+def _in_words_of_the_app(type_: str, fault: LineUpError) -> CommandReceipt:
+    """What is wrong with a message, said of what the app has handed over: it has never seen the message around it."""
+    detail, rule = fault.detail, fault.message
+    path = str(detail["path"]) if isinstance(detail, dict) and "path" in detail else ""
+    if path:
+        rule = rule.removeprefix(f"{path}: ")
+    inside = path.removeprefix("/body") if path.startswith("/body/") else ""
+    if not inside and type_ == "tool.complete":
+        inside = "/result"  # of the whole message, nothing else can be too large or of no known form
+    if not inside:
+        return CommandReceipt(False, fault.code, fault.message, detail)
+    kept = detail if isinstance(detail, dict) else {}
+    return CommandReceipt(False, fault.code, f"{inside}: {rule}", {**kept, "path": inside})

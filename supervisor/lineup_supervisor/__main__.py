@@ -1,4 +1,5 @@
-"""``python -m lineup_supervisor``: the daemon (``run``), and jobs without one (``backup``, ``restore``, ``doctor``).
+"""``python -m lineup_supervisor``: the daemon (``run``), and jobs without one (``backup``, ``restore``, ``look``,
+``doctor``).
 
 This file owns the command line, the exit codes and the one sentence on stderr. The ``lineup`` command is what people
 use; it calls this.
@@ -19,6 +20,7 @@ from typing import Any
 
 from lineup_protocol.errors import LineUpError
 from lineup_supervisor.config import DEFAULT_PORT, Config, read_config
+from lineup_supervisor.edges.file_faults import file_fault
 from lineup_supervisor.home import Home, default_home, open_home
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_BUG = 0, 1, 2, 70
@@ -34,10 +36,25 @@ def main(arguments: list[str] | None = None) -> int:
         return EXIT_FAILED
     except KeyboardInterrupt:
         return EXIT_FAILED
+    except OSError as error:
+        if not _is_of_home(error, options.home or default_home()):
+            return _bug(error)
+        _complain(str(file_fault(error, "")))
+        return EXIT_FAILED
     except Exception as error:
-        traceback.print_exc()
-        _complain(f"internal_error: {error!r}; please report it with the story above")
-        return EXIT_BUG
+        return _bug(error)
+
+
+def _bug(error: Exception) -> int:
+    traceback.print_exception(error)
+    _complain(f"internal_error: {error!r}; please report it with the story above")
+    return EXIT_BUG
+
+
+def _is_of_home(error: OSError, root: Path) -> bool:
+    """A file of the home that refuses, whichever it is, is the operator's to mend and no fault of the program."""
+    named = error.filename
+    return isinstance(named, str) and Path(named).is_relative_to(os.path.abspath(root))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -51,6 +68,7 @@ def _parser() -> argparse.ArgumentParser:
     backup.add_argument("file", type=Path)
     restore = _job(jobs, "restore", _restore, "make a home out of a backup; it must be empty")
     restore.add_argument("file", type=Path)
+    _job(jobs, "look", _look, "answer questions about a home that no daemon has open")
     doctor = _job(jobs, "doctor", _doctor, "probe what this machine can isolate")
     doctor.add_argument("--json", action="store_true", help="print the report as JSON (it always is)")
     return parser
@@ -73,6 +91,8 @@ def _run(options: argparse.Namespace) -> int:
     from lineup_supervisor.crash_points import arm
 
     arm()
+    if options.port is not None and not options.no_web:
+        check_port(options.port)  # before a home is made that nobody wanted under another port
     home = open_home(options.home or default_home())
     config = read_config(home.config)
     if not options.no_web:
@@ -153,6 +173,13 @@ def _restore(options: argparse.Namespace) -> int:
 
     root = Path(os.path.abspath(options.home or default_home()))
     restore_backup(options.file.absolute(), root, TABLES, SCHEMA_VERSION)
+    return EXIT_OK
+
+
+def _look(options: argparse.Namespace) -> int:
+    from lineup_supervisor.stopped_home import serve
+
+    serve(Path(os.path.abspath(options.home or default_home())), sys.stdin, sys.stdout)
     return EXIT_OK
 
 

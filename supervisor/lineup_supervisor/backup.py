@@ -21,6 +21,7 @@ from typing import IO, Any, cast
 
 from lineup_protocol.errors import LineUpError
 from lineup_supervisor.core.txn import Table
+from lineup_supervisor.edges.file_faults import file_fault
 from lineup_supervisor.edges.store import Store
 from lineup_supervisor.edges.store_file import DATA_NAME, fsync_directory
 from lineup_supervisor.home import Home, open_home
@@ -34,13 +35,13 @@ def write_backup(store: Store, home: Home, destination: Path) -> None:
     """Write ``destination``, which must not exist, whole or not at all. The store may be in use.
 
     Raises:
-        LineUpError: ``conflict`` if it exists; ``storage_full``; ``home_unusable`` if it cannot be made there.
+        LineUpError: ``conflict`` if it exists; ``storage_full``; ``file_unusable`` if it cannot be made there.
     """
     if destination.exists():
         raise LineUpError("conflict", f"{destination} exists already; a backup never overwrites")
     partial = destination.with_name(f".{destination.name}.partial")
     copy = home.data / "backup.mdb"
-    with _typed(destination):
+    with _typed(destination, home.root):
         try:
             copy.unlink(missing_ok=True)
             store.copy(copy)
@@ -77,7 +78,7 @@ def restore_backup(file: Path, root: Path, tables: Sequence[Table[Any]], schema_
         raise LineUpError("conflict", f"{root} is not empty; choose an empty home with --home DIR, nothing was changed")
     existed = root.exists()
     try:
-        with _typed(root):
+        with _typed(root, root):
             home = open_home(root)
             _unpack(file, home)
             Store.open(home.data, tables, schema_version=schema_version).close()
@@ -185,14 +186,15 @@ def _empty(root: Path) -> None:
 
 
 @contextmanager
-def _typed(place: Path) -> Iterator[None]:
+def _typed(place: Path, root: Path) -> Iterator[None]:
+    """``place`` is what is being written; only what lies in the home ``root`` is mended by choosing another home."""
     try:
         yield
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO):
-            raise LineUpError(
-                "storage_full", f"{place} cannot be written ({error.strerror}); nothing was kept"
-            ) from error
         if error.errno == errno.EEXIST:
             raise LineUpError("conflict", f"{place} exists already; a backup never overwrites") from error
-        raise LineUpError("home_unusable", f"{place} cannot be used ({error.strerror})") from error
+        named = Path(str(error.filename or place))
+        if named.is_relative_to(root):
+            raise file_fault(error, place) from error
+        unnamed = OSError(error.errno, error.strerror)  # not the half-made file's own name
+        raise file_fault(unnamed, place, code="file_unusable", remedy="name another place for the backup") from error

@@ -39,7 +39,7 @@ from lineup_supervisor.crash_points import crash_point
 from lineup_supervisor.edges.bundles import own_bundles
 from lineup_supervisor.edges.cgroup import Cgroups
 from lineup_supervisor.edges.clock import SystemClock
-from lineup_supervisor.edges.host_link import HostLink, Session, agents_last
+from lineup_supervisor.edges.host_link import HostLink, Session
 from lineup_supervisor.edges.logs import LogDirectory
 from lineup_supervisor.edges.services import Service
 from lineup_supervisor.edges.spawner import Exit, Spawner
@@ -51,6 +51,7 @@ from lineup_supervisor.engine import Engine, Outcome, answers
 from lineup_supervisor.home import Home, ensure_agent_token, remove_leftovers, write_private
 from lineup_supervisor.home_files import HomeFiles
 from lineup_supervisor.isolation import Isolation, find_isolation
+from lineup_supervisor.outgoing import sends_last
 from lineup_supervisor.own_requests import OwnRequests
 from lineup_supervisor.runtime_log import RuntimeLog
 from lineup_supervisor.store_thread import StoreThread
@@ -312,7 +313,7 @@ class Daemon:
             if isinstance(event, ev.WorkerFrame):
                 self.worker_link.committed(event)
         try:
-            for effect in agents_last(outcome.effects):
+            for effect in sends_last(outcome.effects):
                 self._carry_out(effect)
         except Exception as error:  # a bug: what is durable is sent again by the next run, this one cannot be trusted
             self._fail(error)

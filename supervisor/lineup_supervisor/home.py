@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lineup_protocol.errors import LineUpError
+from lineup_supervisor.edges.file_faults import FULL_ERRNOS, file_fault
 
 SOCKET_PATH_BYTES_MAX = 107  # sun_path holds 108 bytes, one of them the final NUL
 _LONGEST_SOCKET = "run/w/0123456789abcdef/s"  # a socket per worker incarnation, in a directory of its own
@@ -95,6 +96,8 @@ def open_home(root: Path) -> Home:
     try:
         root.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
+        if error.errno in FULL_ERRNOS:
+            raise file_fault(error, root.parent) from error
         raise _unusable(f"{root.parent} cannot be made ({error.strerror})") from error
     home = Home(root)
     own_directory(root)
@@ -115,8 +118,8 @@ def own_directory(path: Path) -> None:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
         why = "it is a symbolic link or no directory" if error.errno in (errno.ELOOP, errno.ENOTDIR) else error.strerror
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise LineUpError("storage_full", f"{path} cannot be made: {why}; free some disk space") from error
+        if error.errno in FULL_ERRNOS:
+            raise file_fault(error, path) from error
         raise _unusable(f"{path} cannot be used ({why})") from error
     try:
         status = os.fstat(fd)
@@ -132,7 +135,7 @@ def own_directory(path: Path) -> None:
         if not os.access(".", os.W_OK | os.X_OK, dir_fd=fd):
             raise _unusable(f"{path} cannot be written")
     except OSError as error:
-        raise _unusable(f"{path} cannot be used ({error.strerror})") from error
+        raise file_fault(error, path) from error
     finally:
         os.close(fd)
 

@@ -104,8 +104,7 @@ class WorkerLink:
     def send(self, effect: fx.SendWorker) -> None:
         worker = self._workers.get((effect.instance_id, effect.incarnation))
         if worker is not None:
-            for message in effect.messages:
-                self._send(worker, message)
+            self._send(worker, *effect.messages)
 
     def stop(self, effect: fx.StopWorker) -> None:
         worker = self._workers.get((effect.instance_id, effect.incarnation))
@@ -222,14 +221,17 @@ class WorkerLink:
             self._log.info("worker memory over budget", bytes=memory_bytes, reclaim=count)
             self._submit(ev.ReclaimWorkers(event_id=self._new_event_id(), count=count))
 
-    def _send(self, worker: _Worker, message: dict[str, Any]) -> None:
-        """A link that is not up swallows it; what is durable is sent again to the next incarnation."""
+    def _send(self, worker: _Worker, *messages: dict[str, Any]) -> None:
+        """A link that is not up swallows them; what is durable is sent again to the next incarnation."""
         if worker.process is None:
             return
-        try:
-            worker.process.send(encode(message, bytes_max=RUNTIME_MESSAGE_BYTES_MAX))
-        except LineUpError as error:
-            self._log.error("message for a worker cannot be sent", type=message.get("type"), error=str(error))
+        payloads: list[bytes] = []
+        for message in messages:
+            try:
+                payloads.append(encode(message, bytes_max=RUNTIME_MESSAGE_BYTES_MAX))
+            except LineUpError as error:
+                self._log.error("message for a worker cannot be sent", type=message.get("type"), error=str(error))
+        worker.process.send(*payloads)
 
 
 def _frame(data: bytes) -> Any:

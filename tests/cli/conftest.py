@@ -31,9 +31,15 @@ def _fake_runtime_class() -> Any:
 
 @pytest.fixture
 def home() -> Iterator[Path]:
-    """A short path: a socket's path has 107 bytes at most."""
+    """A short path: a socket's path has 107 bytes at most. For the commands it is the platform's own, which no hint
+    has to name.
+    """
     with tempfile.TemporaryDirectory(prefix="lu-") as directory:
-        yield Path(directory) / "h"
+        yield Path(directory) / "lineup"
+
+
+def _environment(home: Path) -> dict[str, str]:
+    return {"LINEUP_HOME": str(home), "XDG_DATA_HOME": str(home.parent), "LANG": "C.UTF-8"}
 
 
 @pytest.fixture
@@ -48,7 +54,7 @@ def run(home: Path) -> Callable[..., Result]:
     """``run("call", "x", "{}", input=...)`` in this process, for this home."""
 
     def invoke(*args: str, input: str | bytes | None = None, env: dict[str, str] | None = None) -> Result:
-        environment = {"LINEUP_HOME": str(home), "LANG": "C.UTF-8", "LC_ALL": None, "LC_MESSAGES": None, **(env or {})}
+        environment = {**_environment(home), "LC_ALL": None, "LC_MESSAGES": None, **(env or {})}
         return CliRunner(env=environment).invoke(cli, list(args), input=input, prog_name="lineup")
 
     return invoke
@@ -57,7 +63,7 @@ def run(home: Path) -> Callable[..., Result]:
 @pytest.fixture
 def environment(home: Path) -> dict[str, str]:
     """For processes: the stand-in supervisor comes before the real one."""
-    return {**os.environ, "LINEUP_HOME": str(home), "PYTHONPATH": str(FAKES), "LANG": "C.UTF-8"}
+    return {**os.environ, **_environment(home), "PYTHONPATH": str(FAKES)}
 
 
 @pytest.fixture

@@ -7,11 +7,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from lineup_hostshell.cli import bundle_commands
 from lineup_hostshell.cli.bundle_check import find_tests, fingerprint
 from lineup_protocol.bundle import read_bundle
 
@@ -85,6 +86,14 @@ def test_check_names_every_fault_with_its_path(run, tmp_path):
     assert len(report["faults"]) == 3
 
 
+def test_a_folder_without_a_manifest_is_said_as_that_whatever_else_it_has(run, tmp_path):
+    (tmp_path / "big.bin").write_bytes(b"x")
+    os.truncate(tmp_path / "big.bin", 1 << 30)
+    result = run("check", str(tmp_path))
+    assert result.stderr.startswith("  /miniapp.json: is missing: a bundle is a folder with this file\n")
+    assert "bigger than" not in result.stderr
+
+
 @pytest.mark.parametrize("content", [None, "", "{", '{"a": 1, "a": 2}', "[]"])
 def test_check_of_no_manifest_at_all(run, tmp_path, content):
     if content is not None:
@@ -140,16 +149,14 @@ def test_dev_adds_again_at_every_change_and_lives_through_a_broken_one(home: Pat
     try:
         assert dev.stdout is not None
         lines = iter(dev.stdout.readline, "")
-        assert next(lines) == "my-notes is installed.\n"
+        assert next(lines) == "x is installed.\n"
         assert next(lines).startswith("Watching ")
         (directory / "app.py").write_text("# changed\n")
-        assert next(lines) == "my-notes is installed.\n"
+        assert next(lines) == "x is installed.\n"
         (directory / "miniapp.json").rename(directory / "away.json")
         assert "has no miniapp.json" in next(lines)
-        (directory / "app.py").write_text("# changed while that is so\n")  # the same fault is not said again
-        time.sleep(1)
         (directory / "away.json").rename(directory / "miniapp.json")
-        assert next(lines) == "my-notes is installed.\n"
+        assert next(lines) == "x is installed.\n"
         os.kill(dev.pid, signal.SIGINT)
         last = "".join(lines)
         assert "stays installed" in last
@@ -159,6 +166,37 @@ def test_dev_adds_again_at_every_change_and_lives_through_a_broken_one(home: Pat
         dev.kill()
         dev.communicate()
         assert lineup("down").returncode == 0
+
+
+def test_dev_says_a_fault_that_stays_once_however_often_it_looks(run, runtime, tmp_path, monkeypatch):
+    directory = tmp_path / "my-notes"
+    run("new", str(directory))
+    runtime.actions["apps.add"] = lambda args: {"app_scope": "my-notes"}
+    manifest, away = directory / "miniapp.json", directory / "away.json"
+    between_looks = iter(
+        [
+            lambda: manifest.rename(away),
+            lambda: (directory / "app.py").write_text("# changed while that is so\n"),
+            lambda: None,
+            lambda: (directory / "app.py").write_text("# and again, while that is so\n"),
+            lambda: away.rename(manifest),
+            lambda: manifest.rename(away),
+        ]
+    )
+
+    def wait(seconds):
+        step = next(between_looks, None)
+        if step is None:
+            raise KeyboardInterrupt
+        step()
+
+    monkeypatch.setattr(bundle_commands, "time", SimpleNamespace(sleep=wait))
+    monkeypatch.setattr("lineup_hostshell.cli.homes.require_runtime", lambda home: None)
+    result = run("dev", str(directory))
+    assert result.exit_code == 0, result.output
+    assert result.stdout.splitlines() == ["my-notes is installed.", "my-notes is installed."]
+    said = [line.split(";")[0].removeprefix(f"lineup: {directory} ") for line in result.stderr.splitlines() if line]
+    assert [line for line in said if "miniapp.json" in line] == ["has no miniapp.json"] * 2, "once each time it comes"
 
 
 def test_dev_without_a_runtime(run, tmp_path):

@@ -172,13 +172,16 @@ def test_simple_commands_load_no_web_framework_and_no_models():
     assert done.returncode == 0, done.stderr
 
 
-def test_a_hint_carries_the_home_that_was_named(run, tmp_path):
+def test_a_hint_carries_the_home_unless_it_is_the_usual_one(run, tmp_path):
     other = tmp_path / "my home"
     said = run("calls", "--home", str(other)).stderr
     assert f"start one with `lineup up --home '{other}'`." in said
     assert f"`lineup up --home '{other}'`." in run("status", "--home", str(other)).stdout
     assert f"`lineup up --home '{other}'`." in run("apps", "--home", str(other), "list").stderr
-    assert "start one with `lineup up`." in run("calls").stderr  # it comes from the environment, for the next one too
+    inline = {"LINEUP_HOME": str(other)}  # perhaps for this command alone
+    assert f"start one with `lineup up --home '{other}'`." in run("calls", env=inline).stderr
+    assert "start one with `lineup up`." in run("calls").stderr
+    assert "start one with `lineup up`." in run("calls", env={"LINEUP_HOME": ""}).stderr
     no_bundle = run("apps", "add", str(tmp_path), "--home", str(other)).stderr
     assert "`lineup new NAME` makes" in no_bundle
 
@@ -201,3 +204,26 @@ def test_a_hint_is_not_said_twice(problem, said):
     code, message = problem
     assert from_error(LineUpError(code, message)).sentence == f"{code}: {said}"
     assert from_refusal(code, message).sentence == f"{code}: {said}"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ("story", "{}"),
+        ("cancel", "{}"),
+        ("answer", "{}", "true"),
+        ("apps", "remove", "{}"),
+        ("apps", "enable", "{}"),
+        ("apps", "disable", "{}"),
+        ("logs", "--app", "{}"),
+    ],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("text", ["", "a b", "a/b", "x" * 129, "é"])
+def test_what_is_no_id_is_a_mistake_on_the_command_line(run, runtime, line, text):
+    """And nobody has to read where it would have stood in a message to the Runtime."""
+    result = run(*(word.replace("{}", text) for word in line))
+    assert result.exit_code == 2
+    assert f"{text!r} is not an id (1 to 128 characters of A-Z a-z 0-9 . _ : -)" in result.stderr
+    assert "/args" not in result.stderr
+    assert runtime.seen == []

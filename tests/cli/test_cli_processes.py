@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -143,6 +145,42 @@ def test_a_home_that_cannot_be_made(home, run):
     assert result.exit_code == 1
     assert "home_unusable" in result.stderr
     assert home.read_text() == "a file"
+
+
+def test_what_a_detached_daemon_says_is_for_its_owner_alone(home, lineup):
+    (home / "logs").mkdir(parents=True, mode=0o700)
+    output = home / "logs" / "detached.out"
+    output.write_text("of an earlier version")
+    output.chmod(0o644)
+    assert lineup("up", "--detach").returncode == 0
+    try:
+        assert stat.S_IMODE(output.stat().st_mode) == 0o600
+        assert "of an earlier version" not in output.read_text()
+    finally:
+        assert lineup("down").returncode == 0
+
+
+def test_a_detached_daemon_writes_over_nobody_elses_file(home, tmp_path, run):
+    target = tmp_path / "mine.txt"
+    target.write_text("mine")
+    (home / "logs").mkdir(parents=True, mode=0o700)
+    (home / "logs" / "detached.out").symlink_to(target)
+    result = run("up", "--detach")
+    assert result.exit_code == 1
+    assert f"home_unusable: {home}/logs/detached.out cannot be used" in result.stderr
+    assert target.read_text() == "mine"
+
+
+def test_a_home_on_a_full_disk_is_said_as_that(home, run, monkeypatch):
+    def full(path, flags, mode=0o777, *, dir_fd=None):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("lineup_hostshell.cli.run_commands.os.open", full)
+        result = run("up", "--detach")
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"lineup: storage_full: {home}/logs/detached.out cannot be written: No space left")
+    assert "free some disk space" in result.stderr
 
 
 def test_doctor_without_a_daemon_probes_by_itself(lineup):

@@ -66,6 +66,14 @@ def test_apps_add_says_every_fault_with_its_path(run, runtime, tmp_path):
     assert runtime.args_of("apps.add") == [{"path": str(bundle)}]
 
 
+def test_apps_add_names_the_miniapp_and_not_its_folder(run, runtime, tmp_path):
+    bundle = tmp_path / "v2-final"
+    bundle.mkdir()
+    (bundle / "miniapp.json").write_text("{}")
+    runtime.actions["apps.add"] = lambda args: {"app_scope": "notes"}
+    assert run("apps", "add", str(bundle)).stdout == "notes is installed.\n"
+
+
 def test_apps_add_of_a_folder_without_a_manifest_asks_nobody(run, runtime, tmp_path):
     result = run("apps", "add", str(tmp_path))
     assert result.exit_code == 1
@@ -91,6 +99,16 @@ def test_calls_filters_and_is_honest_when_there_is_none(run, runtime):
         "calls": [{"call_id": "c-1", "tool_id": "x.y", "agent_id": "demo", "status": "running", "progress": 0.25}]
     }
     assert run("calls").stdout.splitlines()[1].split() == ["c-1", "x.y", "demo", "running", "25%"]
+
+
+@pytest.mark.parametrize("status", ["completed", "failed", "cancelled", "expired", "rejected"])
+def test_a_call_that_is_over_shows_no_progress(run, runtime, status):
+    record = {"call_id": "c-1", "tool_id": "x.y", "agent_id": "demo", "status": status, "progress": 0.6}
+    runtime.queries["calls"] = lambda args: {"calls": [record, {**record, "status": "running"}]}
+    over, running = run("calls").stdout.splitlines()[1:]
+    assert over.split() == ["c-1", "x.y", "demo", status]
+    assert running.split() == ["c-1", "x.y", "demo", "running", "60%"]
+    assert json.loads(run("calls", "--json").stdout)[0]["progress"] == 0.6
 
 
 def test_interactions_and_answer(run, runtime):

@@ -136,6 +136,7 @@ def test_an_ack_beyond_what_was_sent_is_refused(core: Core) -> None:
     before = core.dump()
     (error,) = core.send("ack", {"seq": 3})
     assert error["payload"]["code"] == "message_invalid"
+    assert error["payload"]["message"] == "/payload/seq: 3 was never sent; the last one that was is 2"
     assert core.dump() == before
     (error,) = core.send("ack", {"seq": -1})
     assert error["payload"]["code"] == "message_invalid"

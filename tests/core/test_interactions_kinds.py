@@ -54,6 +54,8 @@ WRONG: list[tuple[str, dict[str, Any], Any]] = [
     ("input", INPUT, {"values": {"name": "Ada", "age": 151}}),
     ("input", INPUT, {"values": {"name": "Ada", "age": "36"}}),
     ("input", INPUT, {"values": {"name": "Ada", "age": True}}),
+    ("input", INPUT, {"values": {"name": "Ada", "age": None}}),
+    ("input", INPUT, {"values": {"name": None}}),
     ("input", INPUT, {"values": {"name": "Ada", "other": 1}}),
     ("input", INPUT, None),
 ]

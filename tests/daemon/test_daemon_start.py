@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import socket
 import stat
+import struct
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -64,15 +67,77 @@ def test_ready_is_said_when_it_is_true(daemon: Any) -> None:
     assert left <= {"agent.token", "isolation.json"}
 
 
-def test_systemd_hears_of_it(daemon: Any, tmp_path: Path) -> None:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
-        listener.bind(str(tmp_path / "notify"))
-        listener.settimeout(10)
-        daemon.start("--no-web", NOTIFY_SOCKET=str(tmp_path / "notify"))
-        assert listener.recv(100).startswith(b"READY=1")
-        daemon.signal(signal.SIGTERM)
-        assert listener.recv(100) == b"STOPPING=1"
-        assert daemon.ended()[0] == 0
+class Systemd:
+    """The receiving end of ``Type=notify``: a datagram socket that knows from the kernel who has sent."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        self.socket.bind("\0" + address[1:] if address.startswith("@") else address)
+
+    def hear(self, within_s: float = 30.0) -> tuple[int, list[str]]:
+        """The sender's pid, and the lines of its next message."""
+        self.socket.settimeout(within_s)
+        data, ancillary, _, _ = self.socket.recvmsg(4096, socket.CMSG_SPACE(12))
+        ((_, _, credentials),) = ancillary
+        return struct.unpack("3i", credentials)[0], data.decode().splitlines()
+
+    def nothing_more(self) -> bool:
+        return not select.select([self.socket], [], [], 0)[0]
+
+
+@pytest.fixture(params=["path", "abstract"])
+def systemd(request: Any, tmp_path: Path) -> Iterator[Systemd]:
+    """As systemd gives it: a path of the user's manager, or an abstract name (``@…``) as of old and in containers."""
+    made = Systemd(str(tmp_path / "notify") if request.param == "path" else f"@lineup-test-{os.getpid()}")
+    yield made
+    made.socket.close()
+
+
+def test_systemd_hears_when_it_is_ready_and_when_it_stops(daemon: Any, systemd: Systemd) -> None:
+    daemon.begin("--no-web", NOTIFY_SOCKET=systemd.address)
+    pid, said = systemd.hear()
+    assert json.loads(daemon.runtime_json.read_text())["pid"] == pid == daemon.process.pid, (
+        "ready is true when it is said"
+    )
+    assert said == ["READY=1", f"STATUS=isolation {daemon.facts()['isolation']}"]
+    assert daemon.peer().query("status")["pid"] == pid
+    assert systemd.nothing_more(), "ready is said once"
+    daemon.signal(signal.SIGTERM)
+    assert systemd.hear() == (pid, ["STOPPING=1"])
+    assert daemon.ended()[0] == 0
+    assert systemd.nothing_more()
+
+
+def test_what_systemd_starts_is_what_tells_it(daemon: Any, systemd: Systemd) -> None:
+    """``ExecStart=lineup up``: systemd listens to its main process alone, so the command becomes the daemon."""
+    command = [sys.executable, "-m", "lineup_hostshell.cli.main", "up", "--no-web", "--no-open"]
+    daemon.process = subprocess.Popen(
+        [*command, "--home", str(daemon.home)],
+        env={**os.environ, "NOTIFY_SOCKET": systemd.address},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    pid, said = systemd.hear()
+    assert (pid, said[0]) == (daemon.process.pid, "READY=1")
+    daemon.signal(signal.SIGTERM)
+    assert systemd.hear() == (pid, ["STOPPING=1"])
+    assert daemon.ended()[0] == 0
+
+
+def test_a_start_that_fails_is_never_ready(daemon: Any, systemd: Systemd) -> None:
+    (daemon.home / "data").mkdir(parents=True, mode=0o700)
+    daemon.home.chmod(0o700)
+    (daemon.home / "data" / "data.mdb").write_bytes(b"damaged")
+    assert "store_damaged" in fails(daemon, "--no-web", NOTIFY_SOCKET=systemd.address)
+    assert systemd.nothing_more()
+
+
+def test_systemd_that_does_not_listen_holds_nobody_up(daemon: Any, tmp_path: Path) -> None:
+    daemon.start("--no-web", NOTIFY_SOCKET=str(tmp_path / "absent"))
+    assert daemon.stop()[0] == 0
 
 
 def test_a_second_daemon_is_refused_and_the_first_lives(daemon: Any) -> None:
@@ -105,7 +170,7 @@ def test_a_port_that_is_taken(daemon: Any) -> None:
         other.listen()
         port = other.getsockname()[1]
         assert f"port {port} is in use" in fails(daemon, "--port", str(port))
-    assert tree(daemon.home) == dict.fromkeys(["apps", "artifacts", "data", "logs", "run"])
+    assert not daemon.home.exists(), "nothing was made yet"
 
 
 def test_settings_that_are_wrong(daemon: Any) -> None:
@@ -147,6 +212,15 @@ def test_a_damaged_store(daemon: Any, damage: str) -> None:
     before = path.read_bytes()
     assert "store_damaged" in fails(daemon, "--no-web")
     assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("name", ["run/runtime.json", "run/host.sock", "data/data.sum", "data/lock.mdb"])
+def test_a_folder_where_a_file_of_the_home_belongs_is_no_fault_of_the_program(daemon: Any, name: str) -> None:
+    daemon.start()
+    assert daemon.stop()[0] == 0
+    (daemon.home / name).unlink(missing_ok=True)
+    (daemon.home / name / "inside").mkdir(parents=True)
+    assert f"home_unusable: {daemon.home / name} cannot be used (Is a directory)" in fails(daemon, "--no-web")
 
 
 def test_a_full_disk(daemon: Any, tmp_path: Path) -> None:

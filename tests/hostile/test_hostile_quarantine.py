@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from hostile.support.stage import Stage, agent_on, started, variant
@@ -21,6 +22,9 @@ quarantine_after = 3
 [limits]
 memory_mb = 100
 """
+CRASHES = 20
+REFUSALS = 100
+SHARE_MAX = 0.05  # of one processor
 
 
 @pytest.fixture
@@ -67,6 +71,38 @@ async def test_a_crash_loop_is_quarantined_durably_and_lifted_by_the_operator(st
     assert lifted.returncode == 0, lifted.stderr
     async with agent_on(strict, "a2") as stage:
         assert await stage.completed("crasher.echo", {"text": "x"}) == {"text": "x"}
+
+
+@pytest.mark.timeout(300)
+async def test_e6_an_hour_of_crashes_costs_less_than_a_twentieth_of_a_processor() -> None:
+    """What a crash, and what a call after the quarantine costs, is measured; an hour has three thousand six hundred
+    of them.
+
+    Processor time, not time on the clock: of the supervisor and of every process that it has started and buried.
+    """
+    config = f"[restarts]\nmax = 0\nquarantine_after = {CRASHES}\n"
+    with started("S3", "crasher", config=config) as runtime:
+        daemon = psutil.Process(runtime.pid)
+        async with agent_on(runtime, "a") as stage:
+            await crash(stage, "crasher.die", "exited")  # the first one loads what the others use
+            before = daemon.cpu_times()
+            for _ in range(CRASHES - 1):
+                await crash(stage, "crasher.die", "exited")
+            after = daemon.cpu_times()
+            own_s = (after.user + after.system - before.user - before.system) / (CRASHES - 1)
+            all_s = own_s + (
+                after.children_user + after.children_system - before.children_user - before.children_system
+            ) / (CRASHES - 1)
+            assert own_s < SHARE_MAX, f"the supervisor itself takes {own_s * 1000:.0f} ms for a crash"
+            row = await asyncio.to_thread(app_row, runtime, "crasher")
+            assert row["quarantined"]
+            before = daemon.cpu_times()
+            for _ in range(REFUSALS):
+                assert (await stage.call("crasher.die"))["error"]["code"] == "app_quarantined"
+            after = daemon.cpu_times()
+            refused_s = (after.user + after.system - before.user - before.system) / REFUSALS
+            hour_s = CRASHES * all_s + (3_600 - CRASHES) * refused_s
+            assert hour_s < SHARE_MAX * 3_600, f"{hour_s:.0f} s of an hour: {all_s:.3f} s and {refused_s:.4f} s"
 
 
 async def test_violations_and_limits_count_like_crashes(strict: Runtime) -> None:

@@ -69,6 +69,24 @@ def test_refused_with_its_path(change: dict[str, Any], path: str) -> None:
     assert refused.value.detail["path"] == path
 
 
+HELLO = {"type": "lineup.v1.hello", "message_id": "m-1", "sent_at": "2026-11-30T08:00:00Z"}
+
+
+def test_a_whole_number_counts_as_an_integer_however_it_is_written() -> None:
+    """JSON has one kind of number; a peer whose language has floats alone writes 1.0."""
+    payload = {"agent_id": "a-1", "protocol": 1.0, "acked_seq": 0.0}
+    checked = check_envelope({**HELLO, "payload": payload}).payload
+    assert checked == {"agent_id": "a-1", "protocol": 1, "acked_seq": 0}
+    assert [type(checked[name]) for name in ("protocol", "acked_seq")] == [int, int]
+    assert type(payload["protocol"]) is float, "the sender's own value is left alone"
+
+
+@pytest.mark.parametrize("seq", [1.5, 2.0**53, -(2.0**60), float("nan"), float("inf"), True, "1", None])
+def test_what_is_no_integer_is_refused_with_its_path(seq: object) -> None:
+    with pytest.raises(LineUpError, match=r"^message_invalid: /payload/seq: must be an integer$"):
+        check_envelope({**HELLO, "type": "lineup.v1.ack", "payload": {"seq": seq}})
+
+
 @pytest.mark.parametrize("frame", [None, 1, "x", [], [CALL]])
 def test_a_frame_that_is_no_object(frame: object) -> None:
     with pytest.raises(LineUpError, match="must be an object"):

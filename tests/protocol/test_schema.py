@@ -139,6 +139,11 @@ class TestAllowList:
             ({"type": "number", "minimum": 2**53}, "/minimum"),
             ({"type": "number", "minimum": "0"}, "/minimum"),
             ({"type": "number", "minimum": 2, "maximum": 1}, "/minimum"),
+            ({"type": "integer", "minimum": 1e300}, "/minimum"),
+            ({"type": "integer", "maximum": -1e300}, "/maximum"),
+            ({"type": "integer", "minimum": 9007199254740991.5}, "/minimum"),
+            ({"type": "integer", "minimum": 0.2, "maximum": 0.8}, "/minimum"),
+            ({"type": "integer", "minimum": -0.8, "maximum": -0.2}, "/maximum"),
             ({"type": "integer", "minLength": 1}, "/minLength"),
             ({"type": "string", "minimum": 1}, "/minimum"),
             ({"type": "array", "items": [{}]}, "/items"),
@@ -160,6 +165,19 @@ class TestAllowList:
     )
     def test_wrong_keywords(self, bad: object, path: str) -> None:
         assert set(faults(bad)) == {path}
+
+    @pytest.mark.parametrize(
+        "good",
+        [
+            {"type": "integer", "minimum": -1e300, "maximum": 1e300},
+            {"type": "integer", "minimum": 0.2, "maximum": 1.0},
+            {"type": "integer", "minimum": 2**53 - 1},
+            {"type": "number", "minimum": 1e300},
+            {"type": "number", "minimum": 0.2, "maximum": 0.8},
+        ],
+    )
+    def test_bounds_that_something_satisfies(self, good: object) -> None:
+        assert faults(good) == {}
 
     def test_all_faults_at_once(self) -> None:
         bad = {

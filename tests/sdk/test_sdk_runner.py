@@ -109,14 +109,29 @@ async def test_anything_but_a_dict_or_none_fails_the_call(start_run: Any, return
     assert "must return a dict or None" in fail["message"]
 
 
-@pytest.mark.parametrize("result", [{"x": {1, 2}}, {"x": float("nan")}, {1: "one"}, {"x": 2**60}, {"x": "\ud800"}])
-async def test_a_result_that_cannot_be_sent_fails_the_call(start_run: Any, result: Any) -> None:
+@pytest.mark.parametrize(
+    ("result", "code", "path"),
+    [
+        ({"x": {1, 2}}, "message_invalid", "/result"),
+        ({"x": [float("nan")]}, "message_invalid", "/result/x/0"),
+        ({1: "one"}, "message_invalid", "/result"),
+        ({"x": 2**60}, "message_invalid", "/result/x"),
+        ({"x": "\ud800"}, "message_invalid", "/result"),
+        ({"x": "x" * 5_000_000}, "message_too_large", "/result"),
+        ({"x": ["x" * 3_200_000]}, "message_invalid", "/result/x/0"),
+    ],
+)
+async def test_a_result_that_cannot_be_sent_fails_the_call(start_run: Any, result: Any, code: str, path: str) -> None:
+    """And its author reads where in the result it is wrong, not where in a message that the SDK has made of it."""
+
     async def do(call: ToolCall, sdk: SDK) -> Any:
         return result
 
     run = await start_run(app_with(do))
     run.runtime.call("probe.do", {})
-    assert (await run.runtime.expect("tool.fail"))["code"] == "message_invalid"
+    fail = await run.runtime.expect("tool.fail")
+    assert (fail["code"], fail["detail"]["path"]) == (code, path)
+    assert fail["message"].startswith(f"{path}: ")
     assert run.runtime.said("tool.complete") == []
 
 

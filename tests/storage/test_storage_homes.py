@@ -5,6 +5,7 @@ Real jobs of ``python -m lineup_supervisor`` where a person would use them (H2, 
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import shutil
@@ -275,7 +276,7 @@ def change(by):
         step("after")
     return run
 
-commit = module._check_content
+commit = module.check_content
 store = Store.open(directory, TABLES, schema_version=3, migrations=[Migration(1, change(1)), Migration(2, change(2))],
                    map_bytes=MAP_BYTES)
 step("committed")
@@ -348,10 +349,74 @@ def test_a_read_only_home_is_one_sentence_and_stays_as_it_is(read_only: Path) ->
 def test_a_store_that_belongs_to_somebody_else_is_refused(home: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root can give a file away")
-    os.chown(home, 12_345, 12_345)
-    done = job("run", "--no-web", home=home)
+    for path in (home / "data" / DATA_NAME, home):
+        os.chown(path, 12_345, 12_345)
+        before = (home / "data" / DATA_NAME).read_bytes()
+        done = job("run", "--no-web", home=home)
+        assert done.returncode == 1
+        assert f"home_unusable: {path} belongs to user 12345" in done.stderr
+        assert (home / "data" / DATA_NAME).read_bytes() == before
+
+
+@pytest.mark.parametrize("name", [DATA_NAME, "lineup.lock", "lock.mdb"])
+def test_a_link_in_place_of_a_file_is_said_with_the_file_and_the_way_out(home: Path, name: str) -> None:
+    path = home / "data" / name
+    path.rename(home / "elsewhere")
+    path.symlink_to(home / "elsewhere")
+    for arguments in (("run", "--no-web"), ("backup", home.parent / "b.tar")):
+        done = job(*arguments, home=home)
+        assert done.returncode == 1, done.stderr
+        assert done.stderr == (
+            f"lineup: home_unusable: {path} cannot be used (it is a symbolic link); "
+            "put the file itself there or choose another home with --home DIR\n"
+        )
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (errno.EPERM, "may be marked as immutable); `lsattr` shows the mark and `chattr -ia` takes it away"),
+        (errno.EACCES, "(Permission denied); give it back to the user who runs LineUp"),
+        (errno.EMFILE, "(Too many open files); choose another home"),
+    ],
+)
+def test_a_file_that_cannot_be_opened_is_a_typed_refusal(
+    home: Path, monkeypatch: pytest.MonkeyPatch, number: int, words: str
+) -> None:
+    """An immutable ``data.mdb`` is EPERM to root too."""
+    path, opened = home / "data" / DATA_NAME, os.open
+
+    def refusing(name: str | Path, flags: int, *rest: int, **more: int) -> int:
+        if Path(name) == path and flags & os.O_RDWR:
+            raise OSError(number, os.strerror(number), str(name))
+        return opened(name, flags, *rest, **more)
+
+    os.truncate(path, path.stat().st_size)
+    monkeypatch.setattr(os, "open", refusing)
+    with pytest.raises(LineUpError) as refused:
+        Store.open(home / "data", TABLES, map_bytes=2 * MAP_BYTES)
+    assert refused.value.code == "home_unusable"
+    assert refused.value.message.startswith(f"{path} cannot be used (")
+    assert words in refused.value.message
+
+
+def test_an_immutable_store_is_said_as_that(home: Path) -> None:
+    path = home / "data" / DATA_NAME
+    if subprocess.run(["chattr", "+i", path], capture_output=True).returncode:
+        pytest.skip("no file can be marked as immutable here")
+    try:
+        done = job("run", "--no-web", home=home)
+    finally:
+        subprocess.run(["chattr", "-i", path], check=True)
     assert done.returncode == 1
-    assert "belongs to user 12345" in done.stderr
+    assert f"home_unusable: {path} cannot be used (Operation not permitted" in done.stderr
+
+
+def test_a_backup_that_cannot_be_made_there_is_about_its_place_and_not_about_the_home(home: Path) -> None:
+    done = job("backup", "/proc/lineup.backup", home=home)
+    assert done.returncode == 1
+    assert done.stderr.startswith("lineup: file_unusable: /proc/lineup.backup cannot be used (")
+    assert done.stderr.endswith("); name another place for the backup\n")
 
 
 def test_files_that_hold_the_store_stay_private(home: Path) -> None:

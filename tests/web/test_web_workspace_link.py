@@ -291,8 +291,9 @@ async def test_answers_for_a_page_that_has_left_go_nowhere(workspace: Any) -> No
     page.socket.transport.abort()
     await workspace.answers.until(lambda: len(workspace.workspace.links) == 0)
     await workspace.runtime.answer(workspace.answers.waiting["story"][0], {})
-    await workspace.answers.delta(8, CHANGE)
     other = await workspace.enter()
+    await workspace.answers.delta(8, CHANGE)
+    assert (await other.hear("delta"))["revision"] == 8
     assert (await other.ask("tools"))["accepted"]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from lineup_hostshell.cli.failure import CommandFailure
-from lineup_hostshell.cli.group import ExampleGroup, command, home_option, json_option
+from lineup_hostshell.cli.group import ID, ExampleGroup, command, home_option, json_option
 from lineup_hostshell.cli.output import print_facts, print_json, print_table, safe_line, to_json
 from lineup_hostshell.cli.status_commands import app_state
 
@@ -40,9 +40,9 @@ def _under_apps(name: str, *examples: str) -> Callable[[Callable[..., Any]], cli
 
 
 def _print_apps(home: Path, *, as_json: bool) -> None:
-    from lineup_hostshell.cli.link import ask
+    from lineup_hostshell.cli.link import read
 
-    answer = ask(home, "apps", {})
+    answer = read(home, "apps", {})
     found = answer.get("apps", []) if isinstance(answer, dict) else answer
     if as_json:
         print_json(found)
@@ -97,9 +97,9 @@ def add_bundle(home: Path, directory: Path, *, as_json: bool) -> str:
         if error.code == "manifest_invalid":
             raise _manifest_failure(error) from error
         raise
-    _print_change(answer, f"{directory.name} is installed.", as_json=as_json)
-    scope = answer.get("app_scope") if isinstance(answer, dict) else None
-    return str(scope or directory.name)
+    scope = str((answer.get("app_scope") if isinstance(answer, dict) else None) or directory.name)
+    _print_change(answer, f"{scope} is installed.", as_json=as_json)
+    return scope
 
 
 def _manifest_failure(error: Any) -> CommandFailure:
@@ -143,7 +143,7 @@ def _change(verb: str, done: str, words: str) -> None:
     """One of the three commands that take a SCOPE."""
 
     @_under_apps(verb, f"lineup apps {verb} whiteboard")
-    @click.argument("app_scope", metavar="SCOPE")
+    @click.argument("app_scope", metavar="SCOPE", type=ID)
     def change(home: Path, as_json: bool, app_scope: str) -> None:
         from lineup_hostshell.cli.link import act
 
@@ -181,7 +181,7 @@ def _tool(offered: list[dict[str, Any]], tool_id: str) -> dict[str, Any]:
             return tool
     near = difflib.get_close_matches(tool_id, [str(tool.get("id")) for tool in offered], n=3)
     meant = f"did you mean {' or '.join(near)}? " if near else ""
-    raise CommandFailure(f"no tool {tool_id} is offered just now", f"{meant}`lineup tools` lists them")
+    raise CommandFailure(f"no tool {tool_id or repr(tool_id)} is offered just now", f"{meant}`lineup tools` lists them")
 
 
 def _print_tool(tool: dict[str, Any], *, as_json: bool) -> None:

@@ -36,29 +36,25 @@ class _Pages:
         self.anchor: dict[str, Any] = {"seq": 0, "hash": NO_HASH}
 
     def rows(self, after: int) -> Iterator[dict[str, Any]]:
-        from lineup_hostshell.cli.link import open_link, translated
-        from lineup_protocol.errors import LineUpError
+        from lineup_hostshell.cli.link import open_reader
 
-        try:
-            with open_link(self.home) as link:
-                while True:
-                    page = link.query("audit.page", {"after": after, "limit": _PAGE_ROWS})
-                    if self.head is None:
-                        self.head = page.get("head")
-                        self.anchor = page.get("anchor") or self.anchor
-                        after = max(after, self.anchor["seq"])
-                    elif (page.get("anchor") or self.anchor)["seq"] > after:
-                        raise RowsMoved("rows moved into the archive while they were being read", "try again")
-                    end = self.head.get("seq") if isinstance(self.head, dict) else None
-                    for row in page["rows"]:
-                        if isinstance(end, int) and row["seq"] > end:
-                            return
-                        yield row
-                        after = row["seq"]
-                    if not page["rows"] or after == end:
+        with open_reader(self.home) as reader:
+            while True:
+                page = reader.query("audit.page", {"after": after, "limit": _PAGE_ROWS})
+                if self.head is None:
+                    self.head = page.get("head")
+                    self.anchor = page.get("anchor") or self.anchor
+                    after = max(after, self.anchor["seq"])
+                elif (page.get("anchor") or self.anchor)["seq"] > after:
+                    raise RowsMoved("rows moved into the archive while they were being read", "try again")
+                end = self.head.get("seq") if isinstance(self.head, dict) else None
+                for row in page["rows"]:
+                    if isinstance(end, int) and row["seq"] > end:
                         return
-        except LineUpError as error:
-            raise translated(error, self.home) from error
+                    yield row
+                    after = row["seq"]
+                if not page["rows"] or after == end:
+                    return
 
 
 def _check(home: Path) -> tuple[ChainCheck, ChainCheck | None, int]:

@@ -27,7 +27,7 @@ from lineup_hostshell.cli.failure import (
     CommandFailure,
     from_refusal,
 )
-from lineup_hostshell.cli.group import command, home_option, json_option
+from lineup_hostshell.cli.group import ID, command, home_option, json_option
 from lineup_hostshell.cli.output import note, print_json, safe_line, say, to_json
 
 if TYPE_CHECKING:
@@ -284,7 +284,7 @@ def _ending(record: dict[str, Any], status: str) -> str:
 @command("cancel", "lineup cancel cli-5f0c1d2e3a4b")
 @home_option
 @json_option
-@click.argument("call_id", metavar="CALL_ID")
+@click.argument("call_id", metavar="CALL_ID", type=ID)
 @click.option("--reason", metavar="TEXT", help="Why; the MiniApp and the audit get to know it.")
 def cancel(home: Path, as_json: bool, call_id: str, reason: str | None) -> None:
     """Ask that a call made by `lineup call` be cancelled; its result says what came of it."""

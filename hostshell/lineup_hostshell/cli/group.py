@@ -181,6 +181,22 @@ def home_option(function: F) -> F:
     )(function)
 
 
+class _Id(click.types.StringParamType):
+    """The id of a record or a scope, as the protocol has it; what cannot be one is a mistake on the command line."""
+
+    name = "id"
+
+    def convert(self, value: Any, parameter: click.Parameter | None, ctx: click.Context | None) -> Any:
+        from lineup_protocol.ids import is_id
+
+        if not is_id(value):
+            self.fail(f"{value!r} is not an id (1 to 128 characters of A-Z a-z 0-9 . _ : -)", parameter, ctx)
+        return value
+
+
+ID = _Id()
+
+
 def _inherited(ctx: click.Context, name: str) -> Any:
     """What the group above was told (`lineup apps --home DIR list`), unless this command was told itself."""
     if ctx.parent is None or ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
@@ -192,13 +208,11 @@ def _absolute_home(ctx: click.Context, parameter: click.Parameter, value: Path |
     inherited = _inherited(ctx, "home")
     if isinstance(inherited, Path):
         return inherited
-    if value is None:
-        import platformdirs
+    import platformdirs
 
-        value = Path(platformdirs.user_data_dir("lineup", appauthor=False))
-    home = Path(os.path.abspath(value.expanduser()))
-    if ctx.get_parameter_source("home") is ParameterSource.COMMANDLINE:
-        name_home(home)
+    usual = Path(os.path.abspath(platformdirs.user_data_dir("lineup", appauthor=False)))
+    home = usual if value is None else Path(os.path.abspath(value.expanduser()))
+    name_home(None if home == usual else home)
     return home
 
 

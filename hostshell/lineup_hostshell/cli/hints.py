@@ -1,7 +1,7 @@
 """Makes the commands that are named to a person (`` `lineup up` ``) work as they stand: with the --home of this one.
 
-Owns the one fact that it needs, which home was named on the command line. A home out of the environment or the
-platform's own needs no naming: the next command finds it the same way.
+Owns the one fact that it needs, which home this command has. Only the platform's own needs no naming: one out of the
+environment may have been set for this command alone.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _named: Path | None = None
 
 
 def name_home(home: Path | None) -> None:
-    """None at the start of a command line, the home once --home was read."""
+    """None at the start of a command line and for the platform's own, else the home."""
     global _named
     _named = home
 

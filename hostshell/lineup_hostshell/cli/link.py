@@ -1,12 +1,15 @@
-"""One question or one action to the Runtime of a home. Owns nothing but the choice of the home's run directory.
+"""One question or one action to the Runtime of a home; what only asks for records asks the store if there is none.
 
-Asking needs no look at ``runtime.json``: a Runtime that is not there is noticed at its socket.
+Owns nothing but that choice. Asking needs no look at ``runtime.json``: a Runtime that is not there is noticed at its
+socket.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from lineup_hostshell.cli.failure import EXIT_NO_RUNTIME, CommandFailure, no_runtime
 from lineup_hostshell.cli.homes import run_dir
@@ -33,6 +36,50 @@ def ask(home: Path, name: str, args: dict[str, Any]) -> Any:
         raise translated(error, home) from error
 
 
+class Reader(Protocol):
+    """Who answers queries."""
+
+    def query(self, name: str, args: dict[str, Any] | None = None) -> Any: ...
+
+
+@contextmanager
+def open_reader(home: Path) -> Iterator[Reader]:
+    """The Runtime of this home; its store, read by the supervisor's own program, while it does not run.
+
+    Raises:
+        CommandFailure: exit 7 if there is no Runtime and never was one, or it hangs.
+        LineUpError: a refusal.
+    """
+    with ExitStack() as stack:
+        reader: Reader
+        try:
+            reader = stack.enter_context(open_link(home))
+        except LineUpError as error:
+            if not _is_absent(error):
+                raise translated(error, home) from error
+            reader = stack.enter_context(_stopped(home))
+        try:
+            yield reader
+        except LineUpError as error:
+            raise translated(error, home) from error
+
+
+@contextmanager
+def _stopped(home: Path) -> Iterator[Reader]:
+    from lineup_hostshell.cli.output import note
+    from lineup_hostshell.cli.supervisor_process import StoppedHome
+
+    with StoppedHome(home) as store:
+        note(f"No Runtime is running for {home}; this is what its store says.")
+        yield store
+
+
+def read(home: Path, name: str, args: dict[str, Any]) -> Any:
+    """The detail of one query about records, of a stopped Runtime too. Raises like ``open_reader``."""
+    with open_reader(home) as reader:
+        return reader.query(name, args)
+
+
 def act(home: Path, name: str, args: dict[str, Any]) -> Any:
     """The detail of one durable action. Raises like ``ask``."""
     try:
@@ -46,8 +93,13 @@ def translated(error: LineUpError, home: Path) -> Exception:
     """``no_runtime`` in the words of the command line; every other error as it is."""
     if error.code != "no_runtime":
         return error
-    if "did not answer" in error.message:  # there is one, but it hangs
+    if not _is_absent(error):
         return CommandFailure(
             error.message, "look at `lineup logs`, or stop it with `lineup down`", exit_code=EXIT_NO_RUNTIME
         )
     return no_runtime(home)
+
+
+def _is_absent(error: LineUpError) -> bool:
+    """False too if there is one that hangs."""
+    return error.code == "no_runtime" and "did not answer" not in error.message

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from lineup_hostshell.cli.failure import CommandFailure
-from lineup_hostshell.cli.group import command, home_option, json_option
+from lineup_hostshell.cli.group import ID, command, home_option, json_option
 from lineup_hostshell.cli.log_files import Follower, LogLine, known_scopes, log_files, read_last
 from lineup_hostshell.cli.output import local_time, print_json_line, safe_line, to_json, wall_ms
 
@@ -20,7 +20,9 @@ _LEVEL_COLOURS = {"warning": "yellow", "error": "red", "critical": "red", "debug
 @home_option
 @json_option
 @click.option("-f", "--follow", is_flag=True, help="Go on with what is written from now on; Ctrl-C ends it.")
-@click.option("--app", "app_scope", metavar="SCOPE", help="Only what belongs to this MiniApp, its own output included.")
+@click.option(
+    "--app", "app_scope", metavar="SCOPE", type=ID, help="Only what belongs to this MiniApp, its own output included."
+)
 @click.option(
     "-n",
     "--lines",

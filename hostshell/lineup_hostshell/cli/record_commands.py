@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from lineup_hostshell.cli.failure import CommandFailure
-from lineup_hostshell.cli.group import command, home_option, json_option
+from lineup_hostshell.cli.failure import CALL_EXITS, CommandFailure
+from lineup_hostshell.cli.group import ID, command, home_option, json_option
 from lineup_hostshell.cli.output import ago, print_json, print_table, safe_line, say, to_json
 
 CALL_STATES = (
@@ -36,12 +36,12 @@ _SUMMARY_LENGTH_MAX = 60
 def calls(home: Path, as_json: bool, state: str | None, limit: int) -> None:
     """List tool calls, the newest first."""
     from lineup_hostshell.cli.call_progress import waits_for_a_person
-    from lineup_hostshell.cli.link import ask
+    from lineup_hostshell.cli.link import read
 
     args: dict[str, Any] = {"limit": limit}
     if state is not None:
         args["state"] = state
-    records = ask(home, "calls", args)["calls"]
+    records = read(home, "calls", args)["calls"]
     if as_json:
         print_json(records)
         return
@@ -53,7 +53,7 @@ def calls(home: Path, as_json: bool, state: str | None, limit: int) -> None:
                 record.get("tool_id"),
                 record.get("agent_id"),
                 "waits for a person" if waits_for_a_person(record) else record.get("status"),
-                _percent(record.get("progress")),
+                _percent(record),
                 ago(record.get("created_at")),
             )
             for record in records
@@ -62,20 +62,24 @@ def calls(home: Path, as_json: bool, state: str | None, limit: int) -> None:
     )
 
 
-def _percent(progress: Any) -> str:
+def _percent(record: dict[str, Any]) -> str:
+    """How far an open call says that it is; of one that is over it says nothing."""
+    progress = record.get("progress")
+    if record.get("status") in CALL_EXITS:
+        return ""
     return f"{progress:.0%}" if isinstance(progress, int | float) and not isinstance(progress, bool) else ""
 
 
 @command("story", "lineup story c-1", "lineup story c-1 --json")
 @home_option
 @json_option
-@click.argument("object_id", metavar="ID")
+@click.argument("object_id", metavar="ID", type=ID)
 def story(home: Path, as_json: bool, object_id: str) -> None:
     """Tell the whole causal chain of one call, interaction, operation or instance."""
-    from lineup_hostshell.cli.link import ask
+    from lineup_hostshell.cli.link import read
     from lineup_hostshell.cli.story_view import language, story_lines
 
-    entries = ask(home, "story", {"id": object_id})["entries"]
+    entries = read(home, "story", {"id": object_id})["entries"]
     if as_json:
         print_json(entries)
         return
@@ -99,9 +103,9 @@ def story(home: Path, as_json: bool, object_id: str) -> None:
 )
 def interactions(home: Path, as_json: bool, state: str) -> None:
     """List the questions that wait for a person."""
-    from lineup_hostshell.cli.link import ask
+    from lineup_hostshell.cli.link import read
 
-    answer = ask(home, "interactions", {} if state == "open" else {"state": "all"})
+    answer = read(home, "interactions", {} if state == "open" else {"state": "all"})
     records = [record for record in answer["interactions"] if state in ("open", "all", record.get("status"))]
     if as_json:
         print_json(records)
@@ -148,7 +152,7 @@ def _question(request: Any) -> str:
 )
 @home_option
 @json_option
-@click.argument("interaction_id", metavar="INTERACTION_ID")
+@click.argument("interaction_id", metavar="INTERACTION_ID", type=ID)
 @click.argument("result", metavar="JSON")
 def answer(home: Path, as_json: bool, interaction_id: str, result: str) -> None:
     """Answer an open question without a browser; the first answer stands.

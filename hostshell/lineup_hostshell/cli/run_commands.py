@@ -6,6 +6,7 @@ free, another Runtime there.
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -150,22 +151,35 @@ def _start_detached(home: Path, argv: list[str], *, open_browser: bool) -> None:
             )
     code = child.wait()
     raise CommandFailure(
-        _last_words(output) or f"the Runtime ended with exit code {code} before it was ready",
+        _last_words(output) or _why_nothing_was_said(output, code),
         exit_code=code if code > 0 else EXIT_FAILURE,
     )
 
 
 def _detached_output(home: Path) -> Path:
-    """Where a detached daemon's own stdout and stderr go; a place in the home, made like the daemon would."""
+    """Where a detached daemon's own stdout and stderr go: an empty file of ours alone, in a home made like the daemon
+    would."""
+    logs = home / "logs"
+    output = logs / "detached.out"
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        logs = home / "logs"
         logs.mkdir(mode=0o700, exist_ok=True)
+        fd = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            os.fchmod(fd, 0o600)  # one of an earlier version
+        finally:
+            os.close(fd)
     except OSError as error:
+        where = error.filename or output
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+            raise CommandFailure(
+                f"storage_full: {where} cannot be written: {error.strerror}",
+                "free some disk space or choose another home with --home DIR",
+            ) from error
         raise CommandFailure(
-            f"home_unusable: {home} cannot be used: {error.strerror}", "choose another with --home DIR"
+            f"home_unusable: {where} cannot be used: {error.strerror}", "choose another with --home DIR"
         ) from error
-    return logs / "detached.out"
+    return output
 
 
 def _remarks(output: Path) -> list[str]:
@@ -179,6 +193,16 @@ def _last_words(output: Path) -> str:
     data = output.read_bytes()[-_ERROR_BYTES_MAX:]
     lines = [line.strip() for line in data.decode("utf-8", "replace").splitlines() if line.strip()]
     return lines[-1].removeprefix("lineup: ").rstrip(".") if lines else ""
+
+
+def _why_nothing_was_said(output: Path, code: int) -> str:
+    """On a full disk the file that would have its last words is empty."""
+    try:
+        with output.open("ab", buffering=0) as stream:
+            stream.write(b"\n")
+    except OSError as error:
+        return f"storage_full: {output} cannot be written ({error.strerror}); free disk space and start it again"
+    return f"the Runtime ended with exit code {code} before it was ready; start it without --detach to see more"
 
 
 @command("down", "lineup down")

@@ -197,6 +197,8 @@ def _input_result(request: dict[str, Any], result: dict[str, Any]) -> dict[str, 
             _refuse(f"/values/{name}", "is not one of the asked fields")
     answer: dict[str, Any] = {}
     for name, field in fields.items():
+        if name in values and values[name] is None:
+            _refuse(f"/values/{name}", "must not be null; a field that has no answer is left out")
         value = values.get(name)
         if value is None or value == "":
             if field.get("required", False):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -49,11 +50,22 @@ from lineup_supervisor.core.schema import (
     Entry,
     Instance,
 )
+from lineup_supervisor.core.tables import CALL, CallState
 from lineup_supervisor.core.txn import Key, Table, Txn
 
 PAGE_ROWS_DEFAULT = 100
 PAGE_ROWS_MAX = 1_000
 STORY_ROWS_MAX = 2_000
+# What happens to a process, whoever is the cause of it; a story of a call has it from the call's making to its end.
+_WORKER_KINDS = frozenset(
+    f"worker.{what}"
+    for what in (
+        "starting", "started", "ready", "start_timeout", "load_failed",
+        "throttled", "denied", "violation", "stopping", "exited",
+    )
+)  # fmt: skip
+_STORY_LOOKED_AT_MAX = 20_000  # rows of the instance: Interact's calls may wait for days beside thousands of others
+_CALL_ENDS = frozenset(f"call.{state}" for state in CallState if CALL.is_final(state))
 
 
 def handle(ctx: Ctx, event: HostQuery) -> None:
@@ -202,6 +214,7 @@ def _story(txn: Txn, ctx: Ctx, args: dict[str, Any]) -> dict[str, Any]:
     wanted = set(seqs)
     for cause in causes:
         wanted.update(int(key[1]) for key, _ in txn.scan(AUDIT_BY_SUBJECT, (cause,)))
+    wanted.update(_of_its_worker(txn, subject, seqs[0]))
     entries = []
     for seq in sorted(wanted)[:STORY_ROWS_MAX]:
         row = txn.get(AUDIT, (seq,))
@@ -218,6 +231,23 @@ def _story(txn: Txn, ctx: Ctx, args: dict[str, Any]) -> dict[str, Any]:
             }
         )
     return {"id": subject, "entries": entries, "truncated": len(wanted) > STORY_ROWS_MAX}
+
+
+def _of_its_worker(txn: Txn, call_id: str, first_seq: int) -> list[int]:
+    """What befell the process of a call's instance while the call was open: a crash, a kill, a limit, a new start."""
+    found: list[int] = []
+    for call in calls.find(txn, call_id):
+        if call.instance_id is None:
+            continue
+        of_instance = txn.scan(AUDIT_BY_SUBJECT, (call.instance_id,), after=(call.instance_id, first_seq))
+        for key, _ in itertools.islice(of_instance, _STORY_LOOKED_AT_MAX):
+            row = txn.get(AUDIT, (int(key[1]),))
+            assert row is not None
+            if row.kind in _WORKER_KINDS:
+                found.append(row.seq)
+            if (row.kind in _CALL_ENDS and call_id in row.subjects) or len(found) == STORY_ROWS_MAX:
+                break
+    return found
 
 
 def _audit_page(txn: Txn, ctx: Ctx, args: dict[str, Any]) -> dict[str, Any]:

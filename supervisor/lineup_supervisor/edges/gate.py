@@ -324,15 +324,15 @@ class Gate:
 
     # ---- writing
 
-    def send(self, payload: bytes) -> bool:
-        """Send one message. False if the gate is closed, not ready, or was cut because the worker does not read."""
+    def send(self, *payloads: bytes) -> bool:
+        """Send messages. False if the gate is closed, not ready, or was cut because the worker does not read."""
         if not self.is_ready:
             return False
-        header = zmtp.message_header(len(payload))
-        if len(payload) <= READ_BYTES:
-            self._write(header + payload)
-        else:  # not worth a copy
-            self._write(header, payload)
+        parts: list[bytes] = []
+        for payload in payloads:
+            header = zmtp.message_header(len(payload))
+            parts += [header + payload] if len(payload) <= READ_BYTES else [header, payload]  # not worth a copy
+        self._write(*parts)
         return not self._closed
 
     def _flush_handshake(self) -> None:

@@ -6,7 +6,7 @@ must not know what a query or an action means; names under ``host.`` and ``runti
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -275,23 +275,6 @@ class HostLink:
         except LineUpError as error:
             self._log.error("host link: message cannot be sent", type=type_, error=str(error))
             return None
-
-
-def agents_last(effects: Iterable[fx.AnyEffect]) -> Iterator[fx.AnyEffect]:
-    """The same effects with one ``SendAgent`` per link, behind the others but before the link's ``CloseAgent``.
-
-    Many calls share a commit, and to the links' carrier one message costs what ten do.
-    """
-    frames: dict[str, list[dict[str, Any]]] = {}
-    for effect in effects:
-        if isinstance(effect, fx.SendAgent):
-            frames.setdefault(effect.link_id, []).extend(effect.frames)
-            continue
-        if isinstance(effect, fx.CloseAgent) and effect.link_id in frames:
-            yield fx.SendAgent(link_id=effect.link_id, frames=tuple(frames.pop(effect.link_id)))
-        yield effect
-    for link_id, gathered in frames.items():
-        yield fx.SendAgent(link_id=link_id, frames=tuple(gathered))
 
 
 def action_event(event_id: str, reply_to: str, session: Session, body: dict[str, Any]) -> ev.HostAction:

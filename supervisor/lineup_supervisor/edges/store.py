@@ -28,6 +28,7 @@ import msgspec
 
 from lineup_protocol.errors import LineUpError
 from lineup_supervisor.core.txn import Key, Table
+from lineup_supervisor.edges.file_faults import FULL_ERRNOS, MAKE_ROOM, file_fault
 from lineup_supervisor.edges.store_file import (
     DATA_NAME,
     StoreLock,
@@ -51,7 +52,7 @@ READERS_MAX = 126  # LMDB's default; one process with a few threads needs a hand
 _META = b"_store"
 _TXN_ID = b"txn_id"
 _VERSION = b"schema_version"
-_STORAGE_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG, errno.EROFS)
+_STORAGE_ERRNOS = (*FULL_ERRNOS, errno.EROFS)
 
 
 class MapFull(Exception):
@@ -120,11 +121,12 @@ class Store:
         """Open the store in ``directory`` (which exists), made anew if there is none.
 
         Raises:
-            LineUpError: ``store_locked``, ``store_newer``, ``store_damaged``, ``storage_full``; nothing was changed.
+            LineUpError: ``store_locked``, ``store_newer``, ``store_damaged``, ``storage_full``, ``home_unusable``;
+                nothing was changed.
         """
         assert len({table.name for table in tables}) == len(tables) < TABLES_MAX
         assert all(table.name != "_store" for table in tables)
-        with _typed(directory):
+        with opening(directory):
             lock = StoreLock(directory)
             store = cls(directory, tables, lock)
             try:
@@ -139,7 +141,7 @@ class Store:
         if not path.exists():
             self._create(schema_version)
         header = read_header(path)
-        _check_content(path, header.txn_id, schema_version)
+        check_content(path, header.txn_id, schema_version)
         wanted = max(map_bytes, header.map_bytes)
         while header.used_bytes * 2 > wanted and wanted < MAP_BYTES_MAX:
             wanted *= 2
@@ -424,8 +426,23 @@ def _typed(directory: Path) -> Iterator[None]:
         raise
 
 
+@contextmanager
+def opening(directory: Path) -> Iterator[None]:
+    """The same while a store is being opened: a file that refuses is the operator's to mend, and no fault of ours."""
+    try:
+        with _typed(directory):
+            yield
+    except OSError as error:
+        raise file_fault(error, directory / DATA_NAME) from error
+    except lmdb.Error as error:
+        number = getattr(error, "code", 0)
+        if number not in errno.errorcode:
+            raise
+        raise file_fault(OSError(number, os.strerror(number)), directory / DATA_NAME) from error
+
+
 def _full(directory: Path, why: str) -> LineUpError:
-    return LineUpError("storage_full", f"the store in {directory} cannot be written ({why}); nothing was accepted")
+    return LineUpError("storage_full", f"the store in {directory} cannot be written ({why}); {MAKE_ROOM}")
 
 
 def _damaged(directory: Path, why: str) -> LineUpError:
@@ -436,8 +453,8 @@ def _damaged(directory: Path, why: str) -> LineUpError:
     )
 
 
-def _check_content(path: Path, txn_id: int, schema_version: int) -> None:
-    """Look into the file through a mapping that cannot write: is it ours, whole, and of a known version?
+def check_content(path: Path, txn_id: int, schema_version: int) -> int:
+    """Look into the file through a mapping that cannot write: is it ours, whole, and of a known version? Its version.
 
     Raises LineUpError ``store_newer`` or ``store_damaged``.
     """
@@ -460,3 +477,4 @@ def _check_content(path: Path, txn_id: int, schema_version: int) -> None:
             f"the store in {path.parent} has version {int(version)}, this program knows up to {schema_version}; "
             "install the newer program",
         )
+    return int(version)

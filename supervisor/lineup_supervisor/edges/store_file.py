@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lineup_protocol.errors import LineUpError
+from lineup_supervisor.edges.file_faults import check_owner
 
 DATA_NAME = "data.mdb"
 LOCK_NAME = "lineup.lock"
@@ -104,12 +105,13 @@ def read_header(path: Path) -> Header:
     """Check ``data.mdb`` without mapping it.
 
     Raises:
-        LineUpError: ``store_damaged``; the file is untouched.
+        LineUpError: ``store_damaged``, ``home_unusable`` if it is somebody else's; the file is untouched.
     """
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             raise _damaged(path, "it is not a file")
+        check_owner(fd, path)
         length = os.fstat(fd).st_size
         metas = [_read_meta(fd, path, 0, 0)]
         metas.append(_read_meta(fd, path, 1, metas[0].page_bytes))

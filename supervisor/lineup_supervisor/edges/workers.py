@@ -99,9 +99,9 @@ class WorkerProcess:
     def is_ended(self) -> bool:
         return self._ended
 
-    def send(self, payload: bytes) -> bool:
-        """Send one message; False if the link is not up (what is durable is sent again at the next start)."""
-        return self._gate is not None and self._gate.send(payload)
+    def send(self, *payloads: bytes) -> bool:
+        """Send messages; False if the link is not up (what is durable is sent again at the next start)."""
+        return self._gate is not None and self._gate.send(*payloads)
 
     def taken(self, count: int = 1) -> None:
         """The daemon has dealt with ``count`` messages; without this, reading stops at the high-water mark."""

@@ -19,3 +19,24 @@ async def handed_in(event: SurfaceEvent, sdk: SDK) -> None:
     """The person is done: every call that waits for the number gets it."""
     for call in sdk.tools.list():
         await sdk.tools.complete(call.call_id, {"count": event.payload["count"]})
+    await leave(sdk, "the number was handed in")
+
+
+@app.on_surface_event
+async def told(event: SurfaceEvent, sdk: SDK) -> None:
+    """The person wants no more of it: by the page's own button, or by closing the page in the workspace."""
+    if event.name in ("close", "lineup.closed"):
+        for call in sdk.tools.list():
+            await sdk.tools.cancel(call.call_id, "the person closed the counter")
+        await leave(sdk, "closed by the person")
+
+
+async def leave(sdk: SDK, reason: str) -> None:
+    """Close the page, then the MiniApp itself: what was on the screen before comes back. The next call opens a new one.
+
+    A MiniApp with something open is not closed, so calls come first; a tool that should stay on the screen leaves
+    this out.
+    """
+    for surface in sdk.surfaces.list():
+        await sdk.surfaces.request_close(surface.surface_id)
+    await sdk.lifecycle.request_close(reason)

@@ -11,10 +11,16 @@
     lineup.update({ count: (lineup.state.count ?? 0) + step });
   }
 
-  document.getElementById("less").addEventListener("click", () => add(-1));
-  document.getElementById("more").addEventListener("click", () => add(1));
-  document.getElementById("done").addEventListener("click", () => lineup.submit({ count: lineup.state.count ?? 0 }));
+  function on(id, act) {
+    document.getElementById(id).addEventListener("click", act);
+  }
+
+  on("less", () => add(-1));
+  on("more", () => add(1));
+  on("done", () => lineup.submit({ count: lineup.state.count ?? 0 }));
+  on("close", () => lineup.event("close", {}));
 
   lineup.onstate(show);
+  lineup.onhost((host) => (document.documentElement.dataset.theme = host.theme)); // light or dark, as the workspace is
   lineup.ready();
 })(window.lineup);

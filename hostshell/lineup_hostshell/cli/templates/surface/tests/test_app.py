@@ -17,3 +17,25 @@ async def test_another_call_counts_on_on_the_same_page(stub_runtime: StubRuntime
     assert stub_runtime.surface()["state"] == {"count": 8}
     await stub_runtime.surface_submit({"count": 9})
     assert first.result == second.result == {"count": 9}
+
+
+async def test_it_leaves_the_screen_when_it_is_done_and_comes_again(stub_runtime: StubRuntime) -> None:
+    await stub_runtime.call("my-miniapp.count", {"start": 3})
+    await stub_runtime.surface_submit({"count": 3})
+    assert not stub_runtime.is_open("my-miniapp")
+    await stub_runtime.call("my-miniapp.count", {"start": 7})
+    assert stub_runtime.surface()["state"] == {"count": 7}
+
+
+async def test_its_close_button_cancels_the_call(stub_runtime: StubRuntime) -> None:
+    call = await stub_runtime.call("my-miniapp.count", {"start": 3})
+    await stub_runtime.surface_event("close", {})
+    assert call.status == "cancelled"
+    assert not stub_runtime.is_open("my-miniapp")
+
+
+async def test_so_does_closing_the_page(stub_runtime: StubRuntime) -> None:
+    call = await stub_runtime.call("my-miniapp.count", {"start": 3})
+    await stub_runtime.act("surface.torn", surface_id=stub_runtime.surface()["surface_id"])
+    assert call.status == "cancelled"
+    assert not stub_runtime.is_open("my-miniapp")

@@ -1,4 +1,4 @@
-"""Frames for one agent link, made by many events of one commit, leave as one message, in their order."""
+"""What many events of one commit send to one agent or one worker leaves together, in its order."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from lineup_protocol.codec import decode_message
 from lineup_supervisor.core import effects as fx
 from lineup_supervisor.core import events as ev
 from lineup_supervisor.edges import host_link
-from lineup_supervisor.edges.host_link import HostLink, agents_last
+from lineup_supervisor.edges.host_link import HostLink
+from lineup_supervisor.outgoing import sends_last
 
 
 def send(link_id: str, *numbers: int) -> fx.SendAgent:
@@ -23,13 +24,27 @@ def close(link_id: str) -> fx.CloseAgent:
 def test_one_message_for_each_link_behind_everything_else() -> None:
     halt = fx.Halt(reason="stopped")
     effects: list[fx.AnyEffect] = [send("a", 1), send("b", 2), halt, send("a", 3, 4)]
-    assert list(agents_last(effects)) == [halt, send("a", 1, 3, 4), send("b", 2)]
+    assert list(sends_last(effects)) == [halt, send("a", 1, 3, 4), send("b", 2)]
 
 
 def test_a_close_stays_behind_what_was_said_before_and_before_what_comes_later() -> None:
     effects: list[fx.AnyEffect] = [send("a", 1), send("b", 2), close("a"), send("a", 3)]
-    assert list(agents_last(effects)) == [send("a", 1), close("a"), send("b", 2), send("a", 3)]
-    assert list(agents_last([close("a")])) == [close("a")]
+    assert list(sends_last(effects)) == [send("a", 1), close("a"), send("b", 2), send("a", 3)]
+    assert list(sends_last([close("a")])) == [close("a")]
+
+
+def tell(instance_id: str, incarnation: int, *numbers: int) -> fx.SendWorker:
+    messages = tuple({"type": "inbox.deliver", "body": {"seq": n}} for n in numbers)
+    return fx.SendWorker(instance_id=instance_id, incarnation=incarnation, messages=messages)
+
+
+def stop(instance_id: str, incarnation: int) -> fx.StopWorker:
+    return fx.StopWorker(instance_id=instance_id, incarnation=incarnation, reason="idle", grace_ms=1)
+
+
+def test_messages_of_one_incarnation_stay_together_and_before_its_stop() -> None:
+    effects: list[fx.AnyEffect] = [tell("i", 1, 1), tell("j", 1, 2), tell("i", 1, 3), stop("i", 1), tell("i", 2, 4)]
+    assert list(sends_last(effects)) == [tell("i", 1, 1, 3), stop("i", 1), tell("j", 1, 2), tell("i", 2, 4)]
 
 
 class Wire:
