@@ -16,7 +16,7 @@ from browser.support.person import Person
 
 IMAGES = Path(__file__).resolve().parents[2] / "docs" / "images"
 BYTES_MAX = 200 * 1024
-SIZE = {"width": 1120, "height": 700}
+SIZE = {"width": 1120, "height": 790}
 
 MakePerson = Callable[..., Person]
 

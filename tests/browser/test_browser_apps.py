@@ -72,6 +72,21 @@ def test_a_drawing_from_the_first_stroke_to_the_artifact(person: Person, lineup:
     assert made == {"image/png", "image/svg+xml"}
 
 
+def test_a_stroke_is_kept_although_the_person_leaves_at_once(person: Person, lineup: LineUp) -> None:
+    """What the page has not saved yet it says on its way out."""
+    person.say("whiteboard")
+    person.sees_app("whiteboard")
+    person.surface()
+    surface_id = person.surface_id
+    for n in range(1, 4):
+        person.draw((0.2, n / 5), (0.4, n / 5), steps=3)
+        person.page.get_by_test_id("return-to-interact").click()
+        person.is_back_in_interact()
+        person.wait(lambda n=n: len(lineup.surface_state(surface_id)["elements"]) == n, f"stroke {n} is saved")
+        person.page.get_by_test_id("session").get_by_role("button", name="Show", exact=True).click()
+        person.sees_app("whiteboard")
+
+
 def artifacts(lineup: LineUp, person: Person) -> list[dict[str, str]]:
     rows: list[dict[str, str]] = lineup.query("artifacts", conversation_id=person.conversation_id)["artifacts"]
     return rows

@@ -83,6 +83,7 @@ def test_a_consent_and_what_comes_of_it_can_be_used_by_everybody(scheme: str, re
 
     page.get_by_test_id("notices-button").click()
     expect(page.get_by_test_id("notice").filter(has_text="Drink some water")).to_be_visible()
+    expect(toast).to_have_count(0, timeout=1_000)  # it would cover what is listed, and stays longer by itself
     look("3-notices")
     page.get_by_role("button", name="Dismiss all").click()
     expect(page.get_by_test_id("notice")).to_have_count(0)

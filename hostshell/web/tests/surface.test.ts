@@ -17,8 +17,16 @@ class Runtime {
   revision = 4;
   acts: { name: string; args: JsonObject }[] = [];
   answer: Result = { accepted: true, detail: { revision: 5 } };
+  reading: () => Promise<void> = async () => undefined;
+  snapshot: () => void = () => undefined;
   private patched: (patch: SurfacePatch) => void = () => undefined;
   readonly client = {
+    onSnapshot: (listener: () => void) => {
+      this.snapshot = listener;
+      return () => {
+        this.snapshot = () => undefined;
+      };
+    },
     onSurfacePatch: (listener: (patch: SurfacePatch) => void) => {
       this.patched = listener;
       return () => {
@@ -29,7 +37,11 @@ class Runtime {
       this.acts.push({ name, args });
       return this.answer;
     },
-    query: async () => ({ state: this.state, revision: this.revision }),
+    query: async () => {
+      const row = { state: this.state, revision: this.revision };
+      await this.reading();
+      return row;
+    },
   } as unknown as Client;
   patch(revision: number, patch: JsonObject, surface_id = "f-1") {
     this.patched({ surface_id, revision, patch });
@@ -116,6 +128,77 @@ describe("a surface's load", () => {
     runtime.patch(8, { count: 7 });
     await flushed();
     expect(said).toEqual([{ t: "state", state: { count: 7 }, revision: 8 }]);
+  });
+
+  it("reads the whole state again with every snapshot, as patches may have been lost before it", async () => {
+    port.postMessage({ t: "ready" });
+    await flushed();
+    said = [];
+    runtime.state = { count: 3 };
+    runtime.revision = 6; // the last patch of them: no later one would show the gap
+    runtime.snapshot();
+    await flushed();
+    expect(said).toEqual([{ t: "state", state: { count: 3 }, revision: 6 }]);
+  });
+
+  it("reads once more what a snapshot may have overtaken", async () => {
+    port.postMessage({ t: "ready" });
+    await flushed();
+    let answer = () => {};
+    runtime.reading = () => new Promise((resolve) => (answer = resolve));
+    runtime.snapshot();
+    await flushed();
+    runtime.state = { count: 9 };
+    runtime.revision = 7;
+    runtime.snapshot();
+    runtime.reading = async () => undefined;
+    answer();
+    await flushed();
+    expect(said.at(-1)).toEqual({ t: "state", state: { count: 9 }, revision: 7 });
+  });
+
+  it("tries again when a read fails, until it is closed", async () => {
+    port.postMessage({ t: "ready" });
+    await flushed();
+    said = [];
+    let reads = 0;
+    runtime.reading = async () => {
+      reads += 1;
+      if (reads === 1) throw new Error("no answer in time");
+    };
+    runtime.revision = 6;
+    runtime.snapshot();
+    await vi.waitFor(() => expect(said.at(-1)).toMatchObject({ t: "state", revision: 6 }), 5_000);
+    expect(reads).toBe(2);
+    runtime.reading = async () => {
+      reads += 1;
+      throw new Error("no answer in time");
+    };
+    runtime.snapshot();
+    await flushed();
+    host.close();
+    await new Promise((resolve) => setTimeout(resolve, 1_200));
+    expect(reads).toBe(3);
+  });
+
+  it("is heard out when the person goes elsewhere, in its changes only and not for long", async () => {
+    port.postMessage({ t: "ready" });
+    await flushed();
+    said = [];
+    host.leave();
+    runtime.patch(5, { count: 2 });
+    host.setHost({ ...HOST, theme: "dark" });
+    for (const t of ["submit", "event", "ready"]) port.postMessage({ t, id: 1, name: "x", payload: 1 });
+    port.postMessage({ t: "update", id: 2, patch: { count: 3 } });
+    await flushed();
+    expect(runtime.acts).toEqual([
+      { name: "surface.patch", args: { surface_id: "f-1", patch: { count: 3 } } },
+    ]);
+    expect(said.map((message) => message.t)).toEqual(["ack"]);
+    await new Promise((resolve) => setTimeout(resolve, 2_100));
+    port.postMessage({ t: "update", id: 3, patch: { count: 4 } });
+    await flushed();
+    expect(runtime.acts).toHaveLength(1);
   });
 
   it("has no way in or out once it is closed", async () => {

@@ -24,6 +24,7 @@ class Person:
     def __init__(self, page: Page, name: str) -> None:
         self.page = page
         self.name = name
+        self.shots = SHOTS
 
     # -- the workspace
 
@@ -125,14 +126,30 @@ class Person:
 
     def draw(self, *path: tuple[float, float], steps: int = 8) -> None:
         """One stroke of the pointer over the surface; the points are fractions of its width and height."""
+        self.page.bring_to_front()  # nobody draws in a tab that lies behind another
+        board = self.surface()
         box = self.page.get_by_test_id("surface").bounding_box()
         assert box is not None
         points = [(box["x"] + x * box["width"], box["y"] + y * box["height"]) for x, y in path]
-        self.page.mouse.move(*points[0])
+        self._point_at(*points[0], board)
         self.page.mouse.down()
         for point in points[1:]:
             self.page.mouse.move(*point, steps=steps)
         self.page.mouse.up()
+
+    def _point_at(self, x: float, y: float, board: Frame) -> None:
+        """Bring the pointer there, and see that it is over the surface before it presses.
+
+        A document gets the pointer only once the browser has painted it, which is later than it says that it is ready,
+        and a second later in a tab that was behind another; until then a press goes to the workspace around it.
+        """
+
+        def is_over() -> bool:
+            self.page.mouse.move(x - 1, y)
+            self.page.mouse.move(x, y)
+            return bool(board.evaluate("document.querySelector(':hover') !== null"))
+
+        self.wait(is_over, "the pointer is over the surface")
 
     @property
     def surface_id(self) -> str:
@@ -168,9 +185,9 @@ class Person:
     # -- pictures
 
     def shot(self, what: str) -> None:
-        SHOTS.mkdir(parents=True, exist_ok=True)
+        self.shots.mkdir(parents=True, exist_ok=True)
         settle(self.page)
-        self.page.screenshot(path=SHOTS / f"{self.name}-{what}.png")
+        self.page.screenshot(path=self.shots / f"{self.name}-{what}.png")
 
     def assert_fits(self) -> None:
         """Nothing of the page lies outside of the window's width."""

@@ -10,6 +10,7 @@ import { setSettings, useSettings } from "../state/settings";
 import { AppIcon } from "../ui/AppIcon";
 import { Empty } from "../ui/Empty";
 import classes from "./NoticeCentre.module.css";
+import { showsNotices } from "./notices";
 import { NoticeSettings } from "./SettingsDialog";
 import { onShortcut } from "./shortcuts";
 
@@ -22,6 +23,10 @@ export function NoticeCentre() {
     Object.values(state.notices).sort((a, b) => b.at.localeCompare(a.at)),
   );
   useEffect(() => onShortcut("notices", () => setOpened(true)), []);
+  useEffect(() => {
+    showsNotices(opened, Object.keys(client.store.getState().notices));
+    return () => showsNotices(false, []);
+  }, [client, opened]);
   const dismiss = (rows: readonly Notice[]) => {
     for (const row of rows) void client.act("notification.dismiss", { notification_id: row.notification_id });
   };

@@ -10,6 +10,14 @@ import { settingsStore } from "../state/settings";
 import { announce } from "../ui/announce";
 import { drop, toast } from "../ui/toasts";
 
+let listed = false; // their list is on the page
+
+/** The list of them has come or gone. Over it nothing pops up that stands in it. */
+export function showsNotices(shown: boolean, ids: Iterable<string>): void {
+  listed = shown;
+  if (shown) for (const id of ids) drop(id);
+}
+
 export function useNotices(): void {
   const { store } = useClient();
   const words = useWords();
@@ -44,12 +52,14 @@ function show(row: Notice, app: string): void {
   const { quiet, silenced } = settingsStore.getState();
   if (quiet || silenced.includes(row.app_scope)) return;
   if (document.visibilityState === "visible") {
-    toast({
-      id: row.notification_id,
-      tone: "accent",
-      title: `${app}: ${row.title}${row.count > 1 ? ` (${row.count})` : ""}`,
-      text: row.body,
-    });
+    if (!listed) {
+      toast({
+        id: row.notification_id,
+        tone: "accent",
+        title: `${app}: ${row.title}${row.count > 1 ? ` (${row.count})` : ""}`,
+        text: row.body,
+      });
+    }
     announce(`${app}: ${row.title}`);
   }
   browserNotice(row.notification_id, `${app}: ${row.title}`, row.body);

@@ -40,7 +40,7 @@ export const storyWords: Record<string, string> = {
   "inbox.withdrawn": "delivery withdrawn",
   "instance.closed": "instance closed",
   "instance.created": "instance created",
-  "instance.state": "instance",
+  "instance.state": "instance changed its state",
   "interaction.asked": "question asked",
   "interaction.cancelled": "question cancelled",
   "interaction.completed": "answer taken over",

@@ -40,7 +40,7 @@ export const storyWords: Record<string, string> = {
   "inbox.withdrawn": "投递已撤回",
   "instance.closed": "实例已关闭",
   "instance.created": "实例已创建",
-  "instance.state": "实例状态",
+  "instance.state": "实例状态变化",
   "interaction.asked": "提出了问题",
   "interaction.cancelled": "问题已取消",
   "interaction.completed": "回答已被接收",

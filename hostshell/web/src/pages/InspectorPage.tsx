@@ -66,7 +66,7 @@ function Overview() {
       <Title order={2} size="h4" mb="xs">
         {words.inspector.openCalls}
       </Title>
-      <Calls calls={open} none={words.inspector.noOpenCalls} />
+      <Calls label={words.inspector.openCalls} calls={open} none={words.inspector.noOpenCalls} />
       <RecentCalls />
       <Instances />
       <AuditCheck />
@@ -159,18 +159,22 @@ function RecentCalls() {
           {words.inspector.refresh}
         </Button>
       </Group>
-      <Calls calls={calls ?? []} none={calls ? words.inspector.noCalls : words.loading} />
+      <Calls
+        label={words.inspector.recentCalls}
+        calls={calls ?? []}
+        none={calls ? words.inspector.noCalls : words.loading}
+      />
     </>
   );
 }
 
-function Calls({ calls, none }: { calls: readonly Call[]; none: string }) {
+function Calls({ label, calls, none }: { label: string; calls: readonly Call[]; none: string }) {
   const words = useWords();
   const times = useTimes();
   if (calls.length === 0) return <Text c="dimmed">{none}</Text>;
   return (
     <Table.ScrollContainer minWidth={640} scrollAreaProps={{ viewportProps: { tabIndex: 0 } }}>
-      <Table highlightOnHover>
+      <Table highlightOnHover aria-label={label}>
         <Table.Thead>
           <Table.Tr>
             <Table.Th>{words.inspector.call}</Table.Th>
@@ -230,7 +234,7 @@ function Instances() {
         {words.inspector.instances}
       </Title>
       <Table.ScrollContainer minWidth={640} scrollAreaProps={{ viewportProps: { tabIndex: 0 } }}>
-        <Table highlightOnHover>
+        <Table highlightOnHover aria-label={words.inspector.instances}>
           <Table.Thead>
             <Table.Tr>
               <Table.Th>{words.inspector.id}</Table.Th>

@@ -70,7 +70,7 @@ export function WaitingPill({ waiting: { questions, aside, setAside } }: { waiti
       id={PILL}
       variant={aside ? "filled" : "light"}
       radius="xl"
-      size="compact-md"
+      size="compact-sm"
       leftSection={<IconMessageCircleQuestion size={16} aria-hidden="true" />}
       aria-expanded={!aside}
       onClick={() => setAside(!aside)}

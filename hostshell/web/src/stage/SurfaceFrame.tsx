@@ -96,7 +96,6 @@ function Frame({ load, surface, title, onReady, onTorn }: FrameProps) {
   const loads = useRef(0);
   const host = useHostInfo();
   const projection = useProjection(surface);
-  const online = useWorkspace((state) => state.link === "online");
   const bridge = useRef<SurfaceHost | null>(null);
   const first = useRef({ host, projection, onReady, onTorn });
 
@@ -113,7 +112,7 @@ function Frame({ load, surface, title, onReady, onTorn }: FrameProps) {
     loads.current = 0;
     // Only now may the document come: a load event that nobody hears would be one too few.
     if (frame.current) frame.current.src = load.url;
-    return () => made.close();
+    return () => made.leave();
   }, [client, surface.surface_id, load]);
 
   // The server counts documents too: a second one under this load's address, or one from elsewhere, ends the load.
@@ -134,9 +133,6 @@ function Frame({ load, surface, title, onReady, onTorn }: FrameProps) {
   );
   useEffect(() => bridge.current?.setHost(host), [host]);
   useEffect(() => bridge.current?.setProjection(projection), [projection]);
-  useEffect(() => {
-    if (online) void bridge.current?.resync();
-  }, [online]);
 
   const loaded = () => {
     const target = frame.current?.contentWindow;

@@ -45,7 +45,7 @@ export function TitleBar({ conversation, instance, quiet, children }: Props) {
           <Status tone={toneOf(shown)}>{words.states[shown]}</Status>
         </span>
         {progress && (
-          <Text size="sm" c="dimmed">
+          <Text size="sm" c="dimmed" className={classes.obvious}>
             {Math.round(progress.value * 100)}%
           </Text>
         )}

@@ -21,15 +21,20 @@ export interface Projection {
 
 const MESSAGE_BYTES_MAX = 3_400_000; // a little over the Runtime's own bound, which gives the exact answer
 const WAITING_MAX = 100;
+const READ_AGAIN_MS = 1_000;
+const LAST_WORDS_MS = 2_000; // for a document's process to come to an end
 
 export class SurfaceHost {
   private port: MessagePort | null = null;
   private ready = false;
+  private leaving = false;
   private revision = 0;
   private reading = false;
+  private stale = false; // what is being read may be from before the newest gap
   private waiting = 0; // requests of the page without an answer
   private held: SurfacePatch[] = [];
-  private readonly stop: () => void;
+  private readAgain: ReturnType<typeof setTimeout> | null = null;
+  private readonly stops: (() => void)[];
   private host: HostInfo;
   private projection: Projection;
 
@@ -43,9 +48,13 @@ export class SurfaceHost {
   ) {
     this.host = host;
     this.projection = projection;
-    this.stop = client.onSurfacePatch((patch) => {
-      if (patch.surface_id === surfaceId) this.patched(patch);
-    });
+    this.stops = [
+      client.onSurfacePatch((patch) => {
+        if (patch.surface_id === surfaceId) this.patched(patch);
+      }),
+      // Each closes a gap of the link, and patches that fell into it come no more.
+      client.onSnapshot(() => void this.resync()),
+    ];
   }
 
   /** Hand a fresh port to the document that has just been loaded. */
@@ -58,9 +67,18 @@ export class SurfaceHost {
   }
 
   close(): void {
-    this.stop();
+    for (const stop of this.stops) stop();
+    if (this.readAgain) clearTimeout(this.readAgain);
     this.port?.close();
     this.port = null;
+  }
+
+  /** The person goes elsewhere and the document with its frame. What it has not saved yet it says on its way out. */
+  leave(): void {
+    this.leaving = true;
+    this.ready = false;
+    if (this.readAgain) clearTimeout(this.readAgain);
+    setTimeout(() => this.close(), LAST_WORDS_MS);
   }
 
   setHost(host: HostInfo): void {
@@ -73,19 +91,29 @@ export class SurfaceHost {
     if (this.ready) this.sendProjection();
   }
 
-  /** After a lost link patches may be missing: read the whole state again. */
-  async resync(): Promise<void> {
-    if (this.reading || !this.port) return;
+  /** Patches may be missing: read the whole state again. Until that has worked it is tried again, as a page that never
+   * sees its own patch come back sends no more. */
+  private async resync(): Promise<void> {
+    if (!this.ready || !this.port) return;
+    if (this.reading) {
+      this.stale = true;
+      return;
+    }
+    if (this.readAgain) clearTimeout(this.readAgain);
+    this.readAgain = null;
     this.reading = true;
+    this.stale = false;
     try {
       const row = await this.client.query<JsonObject>("surface", { surface_id: this.surfaceId });
       this.revision = row.revision as number;
       if (this.ready) this.send({ t: "state", state: row.state ?? {}, revision: this.revision });
     } catch {
-      // No link, or the surface is gone: the next snapshot says which.
+      // No link, no answer in time, or the surface is gone; then this load is about to be closed.
+      if (this.port) this.readAgain = setTimeout(() => void this.resync(), READ_AGAIN_MS);
     } finally {
       this.reading = false;
       for (const patch of this.held.splice(0)) this.patched(patch);
+      if (this.stale) void this.resync();
     }
   }
 
@@ -104,7 +132,7 @@ export class SurfaceHost {
   }
 
   private async receive(data: unknown): Promise<void> {
-    if (!isObject(data)) return;
+    if (!isObject(data) || (this.leaving && data.t !== "update")) return;
     if (data.t === "ready") {
       await this.greet();
       return;

@@ -29,6 +29,7 @@ export class Client {
   readonly store: StoreApi<Workspace> = createStore(() => EMPTY);
   readonly link: RuntimeLink;
   private surfaceListeners = new Set<(patch: SurfacePatch) => void>();
+  private snapshotListeners = new Set<() => void>();
   private tornListeners = new Set<(loadId: string) => void>();
   private surfaceOrigin = "";
   private pending: { revision: number; changes: Change[] } | null = null;
@@ -54,6 +55,7 @@ export class Client {
         snapshot: (snapshot) => {
           this.pending = null;
           this.dispatch({ type: "snapshot", snapshot, at: Date.now() });
+          for (const listener of this.snapshotListeners) listener();
         },
         changes: (revision, changes) => this.take(revision, changes),
         torn: (loadId) => {
@@ -77,6 +79,12 @@ export class Client {
   onSurfacePatch(listener: (patch: SurfacePatch) => void): () => void {
     this.surfaceListeners.add(listener);
     return () => this.surfaceListeners.delete(listener);
+  }
+
+  /** The rows have been read anew: changes before now may never have come as such. Returns a function that stops it. */
+  onSnapshot(listener: () => void): () => void {
+    this.snapshotListeners.add(listener);
+    return () => this.snapshotListeners.delete(listener);
   }
 
   /** Every load of a surface that the server has ended. Returns a function that stops it. */

@@ -81,8 +81,11 @@ export function isOpenCall(call: Call): boolean {
   return OPEN_CALL.has(call.status);
 }
 
+/** The newest first. */
 export function openCalls(state: Workspace, keep: (row: Call) => boolean): Call[] {
-  return Object.values(state.calls).filter((row) => isOpenCall(row) && keep(row));
+  return Object.values(state.calls)
+    .filter((row) => isOpenCall(row) && keep(row))
+    .sort((a, b) => b.created_at.localeCompare(a.created_at));
 }
 
 /** How a call is, for a person: what waits for an answer waits for a person, whatever carries the question. */

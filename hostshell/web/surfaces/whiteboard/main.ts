@@ -71,10 +71,14 @@ class Page {
     resize();
     this.session.onchange(() => this.sessionChanged());
     this.board.onchange(() => this.toolbar.update());
-    this.messages.watch(() => this.board.sync.pending);
+    this.messages.watch(this.board.sync);
     this.sessionChanged();
     this.lineup.onhost(() => this.dress());
     this.lineup.onstate((state, revision) => this.heard(state, revision));
+    addEventListener("pagehide", () => {
+      this.editor.finish();
+      this.board.sync.leave();
+    });
     part("unbuilt").remove();
     this.lineup.ready();
   }

@@ -9,7 +9,8 @@ const LOOK_MS = 500;
 
 export class Messages {
   private toasting = 0;
-  private unsavedSince = 0;
+  private unsavedSince = 0; // nothing has been saved since, though something waits; 0: all is well
+  private saves = 0;
 
   constructor(
     private readonly parts: { toast: HTMLElement; saving: HTMLElement; spoken: HTMLElement },
@@ -38,11 +39,13 @@ export class Messages {
     else this.toast(words.refused);
   }
 
-  /** Say so while changes cannot be saved for a while. */
-  watch(pending: () => boolean): void {
+  /** Say so while changes cannot be saved for a while. Who draws and draws has always some that wait; others go through. */
+  watch(sync: { readonly pending: boolean; readonly saves: number }): void {
     setInterval(() => {
-      if (!pending()) this.unsavedSince = 0;
+      if (!sync.pending) this.unsavedSince = 0;
+      else if (this.saves !== sync.saves) this.unsavedSince = performance.now();
       else this.unsavedSince ||= performance.now();
+      this.saves = sync.saves;
       const trouble = this.unsavedSince > 0 && performance.now() - this.unsavedSince > TROUBLE_MS;
       this.parts.saving.textContent = trouble ? this.words().offline : "";
     }, LOOK_MS);

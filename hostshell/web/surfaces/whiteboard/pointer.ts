@@ -59,6 +59,8 @@ export class Pointers {
         return;
       }
     }
+    // Its last release was never told, as can be when the browser itself takes the pointer away: a stroke ends with it.
+    if (this.active === event.pointerId) this.up(event, false);
     if (this.active !== null || event.button === 2) return;
     this.active = event.pointerId;
     this.gesture = this.begin(event);

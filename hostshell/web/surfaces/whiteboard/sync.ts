@@ -6,7 +6,8 @@
 //   2. One patch is under way at a time; what is wanted meanwhile is added up and goes next, not sooner than PACE_MS later.
 //   3. A patch says only what its ops touch. An op that changes an element others may have removed is guarded by the
 //      revision it was made on: on a conflict it is made anew on what is there now, or dropped with its element.
-//   4. An accepted op stays on top until the state that holds it has come, so that nothing flickers.
+//   4. What has no answer when the page goes away is said once more, all at once: the Host still hears it.
+//   5. An accepted op stays on top until the state that holds it has come, so that nothing flickers.
 
 import type { Answer, Json, JsonObject } from "./bridge";
 import { isObject } from "./elements";
@@ -52,6 +53,8 @@ export class Sync {
   private failures = 0;
   private conflicts = 0;
   private idleWaiters: (() => void)[] = [];
+  /** How many patches have been accepted. */
+  saves = 0;
 
   constructor(private readonly ports: SyncPorts) {}
 
@@ -80,6 +83,24 @@ export class Sync {
     for (const [id, op] of ops) this.waiting.set(id, composed(this.waiting.get(id), op));
     this.ports.changed(new Set(ops.keys()));
     this.schedule(PACE_MS);
+  }
+
+  /** The page goes away: nothing waits for its turn any more. What is under way is said again, as its answer (a conflict,
+   * say) would find nobody; said twice it says the same. */
+  leave(): void {
+    const { flying } = this;
+    if (flying) {
+      this.say(flying.ops);
+      this.accepted.push(flying);
+    }
+    this.say(this.waiting);
+    if (flying) this.accepted.pop();
+  }
+
+  private say(ops: Ops): void {
+    const left = new Map(ops);
+    for (let batch = this.takeBatch(left); batch; batch = this.takeBatch(left))
+      void this.ports.update({ elements: batch.patch }, {});
   }
 
   /** Resolves when everything wanted so far has been taken or refused. */
@@ -113,7 +134,7 @@ export class Sync {
 
   private async send(): Promise<void> {
     if (this.flying) return;
-    const batch = this.takeBatch();
+    const batch = this.takeBatch(this.waiting);
     if (!batch) {
       this.rest();
       return;
@@ -129,14 +150,14 @@ export class Sync {
   }
 
   /** As much of what waits as fits one patch. Ops that have become pointless are dropped here. */
-  private takeBatch(): { layer: Layer; patch: JsonObject; guarded: boolean } | null {
+  private takeBatch(waiting: Map<string, Op>): { layer: Layer; patch: JsonObject; guarded: boolean } | null {
     const [ops, patch] = [new Map<string, Op>(), {} as JsonObject];
     let [chars, guarded] = [0, false];
-    for (const [id, op] of this.waiting) {
+    for (const [id, op] of waiting) {
       const wire = wireOf(this.known(id), op);
       const size = wire === undefined ? 0 : id.length + JSON.stringify(wire).length;
       if (ops.size && chars + size > BATCH_CHARS_MAX) break;
-      this.waiting.delete(id);
+      waiting.delete(id);
       if (wire === undefined) {
         this.ports.changed(new Set([id]));
         continue;
@@ -152,6 +173,7 @@ export class Sync {
   private answered(layer: Layer, answer: Answer): void {
     if (answer.accepted) {
       this.failures = this.conflicts = 0;
+      this.saves += 1;
       const revision = answer.revision ?? 0;
       if (revision > this.revision) this.accepted.push({ ops: layer.ops, revision });
       this.ports.changed(new Set(layer.ops.keys()));

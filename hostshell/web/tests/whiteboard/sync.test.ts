@@ -209,6 +209,52 @@ describe("Sync", () => {
     expect(Object.keys(bench.state.elements as JsonObject)).toHaveLength(10);
   });
 
+  it("says everything at once when its page goes away, and what comes of it is whole", async () => {
+    const bench = new Bench();
+    const page = bench.open();
+    page.want({ s: put({ type: "pen", d: { "0": "a" } }) });
+    await page.settle();
+    page.want({ s: merge({ d: { "1": "b" } }, false) });
+    page.timers.shift()?.(); // under way
+    page.want({ s: put({ type: "pen", d: { "0": "whole" } }), t: put({ type: "text", text: "x" }) });
+    page.sync.leave();
+    expect(bench.state.elements).toEqual({
+      s: { type: "pen", d: { "0": "whole" } },
+      t: { type: "text", text: "x" },
+    });
+    expect(page.sync.get("s")).toEqual({ type: "pen", d: { "0": "whole" } });
+    await page.settle(); // a page that comes back after all says nothing wrong
+    expect(bench.state.elements).toEqual({
+      s: { type: "pen", d: { "0": "whole" } },
+      t: { type: "text", text: "x" },
+    });
+  });
+
+  it("loses no guarded change to a conflict when its page goes away", async () => {
+    const bench = new Bench();
+    const [page, other] = [bench.open(), bench.open()];
+    page.want({ a: put({ type: "rect", x: 0, y: 0 }) });
+    await page.settle();
+    await other.settle();
+    other.want({ b: put({ type: "rect", x: 9 }) });
+    await other.settle(); // the page has not heard of it
+    page.want({ a: merge({ x: 5 }) });
+    page.timers.shift()?.();
+    page.want({ a: merge({ y: 7 }) });
+    page.sync.leave();
+    expect(bench.state.elements).toMatchObject({ a: { x: 5, y: 7 } });
+  });
+
+  it("sends nothing when its page goes away with everything said", async () => {
+    const bench = new Bench();
+    const page = bench.open();
+    page.want({ a: put({ type: "rect" }) });
+    await page.settle();
+    const before = page.sent.length;
+    page.sync.leave();
+    expect(page.sent).toHaveLength(before);
+  });
+
   it("brings any number of pages to the same board, whatever they do", async () => {
     const op = fc.oneof(
       fc.record({ x: fc.nat(9) }).map((fields) => merge(fields)),
