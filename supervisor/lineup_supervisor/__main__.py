@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import errno
+import gc
 import json
 import os
 import socket
@@ -130,6 +131,9 @@ def _run_daemon(home: Home, config: Config, options: argparse.Namespace) -> int:
             log.warning("store in a doubtful place", detail=warning)
             print(f"lineup: {warning}", file=sys.stderr)
         daemon = Daemon(home, config, Options(options.port, not options.no_web, options.demo), store, log)
+        # Programs and tables live as long as the process, and a step leaves nothing behind that refers to itself.
+        gc.freeze()
+        gc.set_threshold(10_000, 20, 20)
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(daemon.run())
         _say_goodbye()

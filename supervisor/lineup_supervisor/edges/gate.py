@@ -38,7 +38,7 @@ class GateLimits:
     handshake_s: float = 2.0  # from the accept to READY; libzmq needs a few milliseconds
     # Handed up and not yet taken; then reading pauses. All of it may be in one transaction, for which others wait:
     # beside a flood their p99 is 45 to 90 ms with 16, 90 to 240 with 32 or 64, and no better with 8 (busy machine).
-    undelivered_messages_max: int = 16
+    undelivered_messages_max: int = 64
     undelivered_bytes_max: int = 16 * 1024 * 1024
     send_bytes_max: int = 32 * 1024 * 1024  # over it the worker does not read: worker_unresponsive
     flood_cut_s: float = 5.0  # of unbroken throttling before the cut
