@@ -65,7 +65,8 @@ async def ask(call: ToolCall, sdk: SDK) -> dict[str, Any]:
         at = datetime.fromisoformat(call.input["now"]).astimezone(UTC) + timedelta(seconds=seconds)
         expires_at = at.strftime("%Y-%m-%dT%H:%M:%SZ")
     settled = await sdk.ui.ask(kind(**fields), expires_at=expires_at)
-    return {"status": settled.status, "result": dict(settled.result or {})}
+    # An answer that came while no handler waited was taken over already: it is "completed", which says the same here.
+    return {"status": "submitted" if settled.answered else settled.status, "result": dict(settled.result or {})}
 
 
 @app.tool("probe.say")
