@@ -26,6 +26,7 @@ QUESTION = {
     "title": "May I?",
     "prompt": "The app would like to know.",
 }
+_OVER = ("completed", "cancelled", "expired", "failed")  # of an interaction: no delivery of its outcome will come
 
 
 class Process:
@@ -198,9 +199,13 @@ class Process:
         detail = receipt.detail if isinstance(receipt.detail, dict) else {}
         call_id = self._asks.pop(command_id, None)
         if call_id is not None:
-            if receipt.accepted:
+            if receipt.accepted and detail["interaction"]["status"] not in _OVER:
                 self.asked[detail["interaction_id"]] = call_id
-            elif call_id in self.open:
+            elif call_id not in self.open:
+                pass
+            elif receipt.accepted:  # asked again after a crash; the outcome was delivered before the call was
+                self._plan_end(self.open[call_id])
+            else:
                 self.todo.append(("complete", call_id))
         if command_id in self._opens:
             self._opens.discard(command_id)
