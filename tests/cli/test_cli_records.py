@@ -94,7 +94,7 @@ def test_calls_filters_and_is_honest_when_there_is_none(run, runtime):
     runtime.queries["calls"] = lambda args: {"calls": []}
     assert "No tool has been called yet" in run("calls").stdout
     assert "No call matches." in run("calls", "--state", "running", "--limit", "7").stdout
-    assert runtime.args_of("calls") == [{"limit": 50}, {"limit": 7, "state": "running"}]
+    assert runtime.args_of("calls") == [{"limit": 50, "brief": True}, {"limit": 7, "state": "running", "brief": True}]
     runtime.queries["calls"] = lambda args: {
         "calls": [{"call_id": "c-1", "tool_id": "x.y", "agent_id": "demo", "status": "running", "progress": 0.25}]
     }

@@ -179,6 +179,36 @@ def test_the_older_form_becomes_the_same_record(core: Core, tool: str, input_: A
     assert core.result("k1")["result"] == answer  # type: ignore[index]
 
 
+@pytest.mark.parametrize("name", ["tool_id", "inventory_revision"])
+def test_names_that_are_kept_are_short(core: Core, name: str) -> None:
+    payload = {"call_id": "k1", "tool_id": "lab.poke", "inventory_revision": core.revision, "input": {}}
+    before = core.dump("agents", "receipts", "receipt_ring")
+    receipt = _receipt(core.send("tool.call", payload | {name: "x" * 129}, conversation="c1"))
+    assert (receipt["accepted"], receipt["code"]) == (False, "message_invalid")
+    assert receipt["detail"]["path"] == f"/payload/{name}"
+    assert core.dump("agents", "receipts", "receipt_ring") == before
+
+
+def test_a_reason_to_cancel_is_short(core: Core) -> None:
+    core.call_accepted("lab.launch", call_id="k1")
+    longest = limits.REASON_LENGTH_MAX
+    receipt = _receipt(core.send("tool.cancel", {"call_id": "k1", "reason": "x" * (longest + 1)}))
+    assert (receipt["accepted"], receipt["code"]) == (False, "message_too_large")
+    assert _receipt(core.send("tool.cancel", {"call_id": "k1", "reason": "x" * longest}))["accepted"]
+
+
+def _receipt(frames: list[Any]) -> Any:
+    (receipt,) = [frame["payload"] for frame in frames if frame["type"] == "lineup.v1.receipt"]
+    return receipt
+
+
+def test_a_brief_list_leaves_out_what_may_be_large(core: Core) -> None:
+    core.call_accepted("lab.launch", {"n": 1}, call_id="k1")
+    (whole,), (brief,) = (core.query("calls", brief=brief)["calls"] for brief in (False, True))
+    assert whole["input"] == {"n": 1}
+    assert brief == {name: value for name, value in whole.items() if name not in ("input", "result", "error")}
+
+
 @pytest.mark.parametrize("payload", [{"tool": "confirm", "tool_id": "confirm"}, {}, {"tool": "notice"}])
 def test_exactly_one_of_tool_and_tool_id(core: Core, payload: Any) -> None:
     frames = core.send("tool.call", {"call_id": "k1", "input": CONFIRM, **payload}, conversation="c1")

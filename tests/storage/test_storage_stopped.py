@@ -131,7 +131,7 @@ def test_a_home_where_nothing_was_ever_kept(tmp_path: Path) -> None:
     assert not (tmp_path / "none").exists()
 
 
-@pytest.mark.parametrize("damage", ["cut", "foreign", "link"])
+@pytest.mark.parametrize("damage", ["cut", "foreign", "fifo", "link"])
 def test_what_a_runtime_would_not_open_is_not_read_either(running: tuple[Path, list[Any]], damage: str) -> None:
     home, _ = running
     path = home / "data" / "data.mdb"
@@ -143,6 +143,9 @@ def test_what_a_runtime_would_not_open_is_not_read_either(running: tuple[Path, l
         with env.begin(write=True) as txn:
             txn.put(b"somebody", b"else")
         env.close()
+    elif damage == "fifo":
+        path.unlink()
+        os.mkfifo(path)
     else:
         path.rename(home / "elsewhere.mdb")
         path.symlink_to(home / "elsewhere.mdb")

@@ -39,6 +39,8 @@ def calls(home: Path, as_json: bool, state: str | None, limit: int) -> None:
     from lineup_hostshell.cli.link import read
 
     args: dict[str, Any] = {"limit": limit}
+    if not as_json:
+        args["brief"] = True  # the table has no room for inputs and results, which may be large
     if state is not None:
         args["state"] = state
     records = read(home, "calls", args)["calls"]

@@ -325,6 +325,8 @@ def cancel(ctx: Ctx, call: Call, reason: str) -> Call:
         )
     if call.cancel_requested:
         return call
+    if len(reason) > limits.REASON_LENGTH_MAX:
+        raise LineUpError("message_too_large", f"reason: at most {limits.REASON_LENGTH_MAX} characters")
     ctx.cause = call.cause
     audit(ctx, "call.cancel_requested", call.call_id, call.agent_id, call.instance_id or "")
     call = save(ctx, call, cancel_requested=True, cancel_reason=reason)

@@ -13,6 +13,7 @@ import msgspec
 
 from lineup_protocol import limits
 from lineup_protocol.errors import LineUpError
+from lineup_protocol.ids import ID_LENGTH_MAX
 from lineup_protocol.strict_json import canonical_json
 from lineup_supervisor.core import (
     apps,
@@ -43,6 +44,15 @@ def submit(ctx: Ctx, agent_id: str, conversation_id: str, payload: dict[str, Any
         raise LineUpError(
             "message_invalid", f"/payload/tool_id: {rule}", detail={"path": "/payload/tool_id", "rule": rule}
         )
+    for name in (
+        "tool_id",
+        "tool",
+        "inventory_revision",
+    ):  # the record and the audit keep them
+        if len(payload.get(name) or "") > ID_LENGTH_MAX:
+            rule = f"must have at most {ID_LENGTH_MAX} characters"
+            detail = {"path": f"/payload/{name}", "rule": rule}
+            raise LineUpError("message_invalid", f"/payload/{name}: {rule}", detail=detail)
     size = len(canonical_json(payload["input"]))
     if size > limits.TOOL_INPUT_BYTES_MAX:
         raise LineUpError(

@@ -47,6 +47,7 @@ from lineup_supervisor.core.schema import (
     SURFACES,
     TIMELINE,
     WORKERS,
+    Call,
     Entry,
     Instance,
 )
@@ -162,22 +163,27 @@ def _tools(txn: Txn, ctx: Ctx, args: dict[str, Any]) -> dict[str, Any]:
 
 
 def _calls(txn: Txn, ctx: Ctx, args: dict[str, Any]) -> dict[str, Any]:
-    """The newest first; with ``state: open``, those that have no result yet."""
+    """The newest first; ``state: open``: those that have no result yet; ``brief``: without what may be large."""
     state, limit = args.get("state"), _limit(args)
+    listed = _brief if args.get("brief") else calls.record
     found: list[dict[str, Any]] = []
     if state == "open":
         for key, _ in txn.scan(OPEN_CALLS):
             call = txn.get(CALLS, key[1:])
             if call is not None and len(found) < limit:
-                found.append(calls.record(call))
+                found.append(listed(call))
         return {"calls": sorted(found, key=lambda record: str(record["created_at"]), reverse=True)}
     for key, _ in txn.scan(CALLS_BY_TIME, reverse=True):
         call = txn.get(CALLS, key[1:])
         if call is not None and (state is None or call.status == state):
-            found.append(calls.record(call))
+            found.append(listed(call))
             if len(found) >= limit:
                 break
     return {"calls": found}
+
+
+def _brief(call: Call) -> dict[str, Any]:
+    return {name: value for name, value in calls.record(call).items() if name not in ("input", "result", "error")}
 
 
 def _call(txn: Txn, ctx: Ctx, args: dict[str, Any]) -> dict[str, Any]:

@@ -107,7 +107,7 @@ def read_header(path: Path) -> Header:
     Raises:
         LineUpError: ``store_damaged``, ``home_unusable`` if it is somebody else's; the file is untouched.
     """
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)  # a FIFO would wait for a writer
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             raise _damaged(path, "it is not a file")
