@@ -13,7 +13,7 @@ def main() -> int:
         prog="mutate", description="Show that the checkers catch deliberate bugs of the core."
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help="mutations (default: all)")
-    parser.add_argument("--seeds", type=int, default=400, help="seeds to try for each (default: 400)")
+    parser.add_argument("--seeds", type=int, default=1500, help="seeds to try for each (default: 1500)")
     parser.add_argument("--steps", type=int, default=300, help="steps of each seed (default: 300)")
     args = parser.parse_args()
     if unknown := [name for name in args.names if name not in MUTATIONS]:

@@ -69,6 +69,15 @@ def test_files_at_the_beginning_may_be_kept_elsewhere(traffic: Traffic, tmp_path
     assert check_archive(tmp_path, anchor) is None
 
 
+@pytest.mark.parametrize("seq", [50, 51, 77, 99, 100])
+def test_the_store_lets_go_of_a_files_rows_in_parts(traffic: Traffic, tmp_path: Path, seq: int) -> None:
+    """Meanwhile the anchor is in the middle of a file, whose other rows are still in the store and checked there."""
+    archive(traffic, tmp_path, 50, 100)
+    check = check_archive(tmp_path, anchor_at(traffic, seq))
+    assert check is not None
+    assert (check.rows, check.broken) == (seq, None)
+
+
 def change_a_row(path: Path) -> None:
     lines = path.read_bytes().splitlines(keepends=True)
     row = json.loads(lines[3])
