@@ -32,7 +32,7 @@ def serve(runtime, rows, head=None):
 
     def page(args):
         kept = [row for row in rows if row["seq"] > args["after"]]
-        return {"rows": kept[: min(args["limit"], 7)], "head": found}  # small pages, so that several are read
+        return {"rows": kept[:7], "head": found}  # small pages, so that several are read
 
     runtime.queries["audit.page"] = page
     return found

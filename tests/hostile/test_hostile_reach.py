@@ -75,8 +75,9 @@ async def test_every_kind_of_socket(on_confined: Stage) -> None:
         ports["another"] = tcp.getsockname()[1]
         sockets = {"host": str(home / "run" / "host.sock"), "abstract": name, "dbus": "/run/dbus/system_bus_socket"}
         wanted = {"ports": ports, "sockets": sockets}
-        found, denied = await assert_harmless(stage, lambda: stage.denied("caller.network", wanted))
+        call_id, found = await assert_harmless(stage, lambda: stage.tried("caller.network", wanted))
     assert_all_denied(found)
+    denied = await stage.denied(call_id)
     assert denied >= {f"socket {kind}" for kind in ("AF_INET", "AF_INET6", "AF_UNIX", "AF_NETLINK", "AF_VSOCK")}
 
 
@@ -110,19 +111,20 @@ async def test_processes_and_the_kernel(on_confined: Stage) -> None:
     before: set[int] = set()
     heard: list[int] = []
 
-    async def attack() -> tuple[dict[str, str], set[str]]:
+    async def attack() -> tuple[str, dict[str, str]]:
         before.clear()
         before.update(member.pid for member in descendants(stage.runtime.pid))
-        return await stage.denied("breaker.processes", {"pids": pids})
+        return await stage.tried("breaker.processes", {"pids": pids})
 
     was = signal.signal(signal.SIGWINCH, lambda number, _: heard.append(number))  # whoever does not listen ignores it
     try:
-        found, denied = await assert_harmless(stage, attack)
+        call_id, found = await assert_harmless(stage, attack)
     finally:
         signal.signal(signal.SIGWINCH, was)
     found.pop("everybody: signal")  # the kernel says yes to kill(-1) even if nobody got the signal
     assert heard == []
     assert_all_denied(found)
+    denied = await stage.denied(call_id)
     assert denied >= {*DENIED.split(), *DENIED_ASKED}, "everything that was tried stands in the audit"
     grown = {member.pid for member in descendants(stage.runtime.pid)} - before
     assert len(grown) <= 2, "bubblewrap and the worker itself"
@@ -132,9 +134,9 @@ async def test_processes_and_the_kernel(on_confined: Stage) -> None:
 
 async def test_children_are_as_confined_as_their_parent(on_sandboxed: Stage) -> None:
     """Where a manifest asks for children (S3 alone has them), they may run no program and reach nothing either."""
-    found, denied = await assert_harmless(on_sandboxed, lambda: on_sandboxed.denied("brood.programs"))
+    call_id, found = await assert_harmless(on_sandboxed, lambda: on_sandboxed.tried("brood.programs"))
     assert_all_denied(found)
-    assert denied >= {"execve", "memfd_create", "socket AF_INET", "ptrace"}
+    assert await on_sandboxed.denied(call_id) >= {"execve", "memfd_create", "socket AF_INET", "ptrace"}
 
 
 ENVIRONMENT = {"LINEUP_SOCKET", "LINEUP_LEVEL", "LINEUP_BUNDLE", "HOME", "TMPDIR", "LANG", "PWD", "LC_CTYPE"}

@@ -14,7 +14,6 @@ from lineup_hostshell.cli.failure import CommandFailure
 from lineup_hostshell.cli.group import ExampleGroup, command, home_option, json_option
 from lineup_hostshell.cli.output import print_json, print_json_line
 
-_PAGE_ROWS = 1000
 _TRIES = 5  # a busy Runtime archives ten thousand rows at once, which takes it a second
 
 
@@ -40,7 +39,7 @@ class _Pages:
 
         with open_reader(self.home) as reader:
             while True:
-                page = reader.query("audit.page", {"after": after, "limit": _PAGE_ROWS})
+                page = reader.query("audit.page", {"after": after})
                 if self.head is None:
                     self.head = page.get("head")
                     self.anchor = page.get("anchor") or self.anchor

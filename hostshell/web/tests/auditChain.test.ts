@@ -21,19 +21,46 @@ async function chainOf(length: number): Promise<AuditRow[]> {
   return rows;
 }
 
-function reader(rows: AuditRow[]) {
-  const last = rows.at(-1);
-  return async (after: number, limit: number): Promise<AuditPage> => ({
-    rows: rows.filter((row) => row.seq > after).slice(0, limit),
-    head: { seq: last?.seq ?? 0, hash: last?.hash ?? "0".repeat(64) },
-  });
+/** Pages of a hundred; before each the store lets go of rows up to the next of ``archived``, and stays at its last. */
+function reader(rows: AuditRow[], archived: number[] = [0]) {
+  const left = [...archived];
+  const at = (seq: number) => ({ seq, hash: rows.find((row) => row.seq === seq)?.hash ?? "0".repeat(64) });
+  return async (after: number): Promise<AuditPage> => {
+    const anchor = at((left.length > 1 ? left.shift() : left[0]) ?? 0);
+    const kept = rows.filter((row) => row.seq > Math.max(after, anchor.seq));
+    return { rows: kept.slice(0, 100), head: at(rows.at(-1)?.seq ?? 0), anchor };
+  };
 }
 
 describe("the audit's chain", () => {
   it("holds when nothing was touched", async () => {
     const rows = await chainOf(1_203);
-    expect(await verifyChain(reader(rows), () => undefined)).toEqual({ ok: true, rows: 1_203 });
-    expect(await verifyChain(reader([]), () => undefined)).toEqual({ ok: true, rows: 0 });
+    expect(await verifyChain(reader(rows), () => undefined)).toEqual({ ok: true, rows: 1_203, archived: 0 });
+    expect(await verifyChain(reader([]), () => undefined)).toEqual({ ok: true, rows: 0, archived: 0 });
+  });
+
+  it("goes on from the archive's last row", async () => {
+    const rows = await chainOf(350);
+    const seen: number[] = [];
+    const verdict = await verifyChain(reader(rows, [120]), (count) => seen.push(count));
+    expect(verdict).toEqual({ ok: true, rows: 230, archived: 120 });
+    expect(seen).toEqual([100, 200, 230]);
+    expect(await verifyChain(reader(rows, [350]), () => undefined)).toEqual({
+      ok: true,
+      rows: 0,
+      archived: 350,
+    });
+  });
+
+  it("begins again when rows go into the archive in front of it, and gives up in the end", async () => {
+    const rows = await chainOf(350);
+    expect(await verifyChain(reader(rows, [0, 0, 220]), () => undefined)).toEqual({
+      ok: true,
+      rows: 130,
+      archived: 220,
+    });
+    const ever = [...Array(6).keys()].flatMap((n) => [n * 40, n * 40 + 110]);
+    await expect(verifyChain(reader(rows, ever), () => undefined)).rejects.toThrow("archive");
   });
 
   it.each([

@@ -56,6 +56,7 @@ from lineup_supervisor.core.txn import Key, Table, Txn
 
 PAGE_ROWS_DEFAULT = 100
 PAGE_ROWS_MAX = 1_000
+AUDIT_PAGE_ROWS_MAX = 100  # it is read from end to end, page after page: nobody is to wait for a long one each time
 STORY_ROWS_MAX = 2_000
 # What happens to a process, whoever is the cause of it; a story of a call has it from the call's making to its end.
 _WORKER_KINDS = frozenset(
@@ -86,11 +87,11 @@ def _id(args: dict[str, Any], name: str) -> str:
     return value
 
 
-def _limit(args: dict[str, Any]) -> int:
+def _limit(args: dict[str, Any], most: int = PAGE_ROWS_MAX) -> int:
     value = _number(args, "limit", PAGE_ROWS_DEFAULT) or PAGE_ROWS_DEFAULT
     if value < 1:
         raise LineUpError("message_invalid", "/args/limit: must be an integer from 1", detail={"path": "/args/limit"})
-    return min(value, PAGE_ROWS_MAX)
+    return min(value, most)
 
 
 def _number(args: dict[str, Any], name: str, default: int) -> int:
@@ -257,7 +258,7 @@ def _of_its_worker(txn: Txn, call_id: str, first_seq: int) -> list[int]:
 
 
 def _audit_page(txn: Txn, ctx: Ctx, args: dict[str, Any]) -> dict[str, Any]:
-    after, limit = max(0, _number(args, "after", 0)), _limit(args)
+    after, limit = max(0, _number(args, "after", 0)), _limit(args, AUDIT_PAGE_ROWS_MAX)
     rows = []
     for _, row in txn.scan(AUDIT, after=(after,)):
         rows.append(audit.public(row))

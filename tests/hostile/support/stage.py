@@ -103,15 +103,19 @@ class Stage:
         assert payload["status"] == "completed", payload
         return payload["result"]
 
-    async def denied(self, tool_id: str, input_: dict[str, Any] | None = None) -> tuple[Any, set[str]]:
-        """A call's result, and what the audit says that its worker was kept from."""
+    async def tried(self, tool_id: str, input_: dict[str, Any] | None = None) -> tuple[str, Any]:
+        """A call's id and its result."""
         call_id = await self.begin(tool_id, input_)
         payload = await self.agent.result(call_id)
         assert payload["status"] == "completed", payload
+        return call_id, payload["result"]
+
+    async def denied(self, call_id: str) -> set[str]:
+        """What the audit says that the worker of a call was kept from."""
         rows = await self.audited("worker.denied", call_id)
         told = [row["detail"]["operation"] for row in rows]
         assert len(told) == len(set(told)), "each is told once"
-        return payload["result"], set(told)
+        return set(told)
 
     async def audited(self, kind: str, call_id: str = "") -> list[dict[str, Any]]:
         """Rows of this kind; with a call, those of the instance that it went to."""

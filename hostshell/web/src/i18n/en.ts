@@ -326,7 +326,11 @@ export const en = {
       "Every record carries the hash of the one before it. The check is made here, in your browser.",
     verify: "Verify",
     verifying: (n: number) => `${n.toLocaleString("en")} records checked…`,
-    verified: (n: number) => `All ${n.toLocaleString("en")} records are whole and in order.`,
+    verified: (n: number, archived: number) =>
+      `All ${n.toLocaleString("en")} records are whole and in order.` +
+      (archived > 0
+        ? ` “lineup audit verify” also checks the ${archived.toLocaleString("en")} in the archive.`
+        : ""),
     broken: (seq: number) => `The chain is broken at record ${seq}.`,
     verifyFailed: "The check could not be finished; try again.",
     callStatus: {

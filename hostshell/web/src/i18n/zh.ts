@@ -309,7 +309,11 @@ export const zh: Words = {
     auditIntro: "每条记录都带有前一条的哈希。校验在你的浏览器中进行。",
     verify: "校验",
     verifying: (n) => `已校验 ${n.toLocaleString("zh-CN")} 条…`,
-    verified: (n) => `全部 ${n.toLocaleString("zh-CN")} 条记录完整且连续。`,
+    verified: (n, archived) =>
+      `全部 ${n.toLocaleString("zh-CN")} 条记录完整且连续。` +
+      (archived > 0
+        ? `另有 ${archived.toLocaleString("zh-CN")} 条在归档中，用“lineup audit verify”一并校验。`
+        : ""),
     broken: (seq) => `审计链在第 ${seq} 条断开。`,
     verifyFailed: "校验没有完成，请重试。",
     callStatus: {

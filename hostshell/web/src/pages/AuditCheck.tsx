@@ -16,9 +16,7 @@ export function AuditCheck() {
     setVerdict(null);
     setSeen(0);
     try {
-      setVerdict(
-        await verifyChain((after, limit) => client.query<AuditPage>("audit.page", { after, limit }), setSeen),
-      );
+      setVerdict(await verifyChain((after) => client.query<AuditPage>("audit.page", { after }), setSeen));
     } catch {
       setVerdict("failed");
     }
@@ -46,7 +44,9 @@ export function AuditCheck() {
           {verdict === "failed" && words.inspector.verifyFailed}
           {verdict !== null &&
             verdict !== "failed" &&
-            (verdict.ok ? words.inspector.verified(verdict.rows) : words.inspector.broken(verdict.seq))}
+            (verdict.ok
+              ? words.inspector.verified(verdict.rows, verdict.archived)
+              : words.inspector.broken(verdict.seq))}
         </Text>
       </Group>
     </section>

@@ -9,27 +9,46 @@ export interface AuditRow extends JsonObject {
   hash: string;
 }
 
-export interface AuditPage {
-  rows: AuditRow[];
-  head: { seq: number; hash: string };
+interface Link {
+  seq: number;
+  hash: string;
 }
 
-export type Verdict = { ok: true; rows: number } | { ok: false; seq: number };
+export interface AuditPage {
+  rows: AuditRow[];
+  head: Link;
+  anchor: Link; // the last row that the store has let go of into the archive's files; seq 0 for none
+}
 
-const NO_HASH = "0".repeat(64);
-const PAGE_ROWS = 500;
+export type Verdict = { ok: true; rows: number; archived: number } | { ok: false; seq: number };
 
-/** Walk the whole chain; ``read`` gives the page after a row, ``seen`` hears how far the walk has come. */
+const TRIES = 5; // a busy Runtime may archive rows that were about to be read
+
+/**
+ * Walk the store's chain, from its anchor to its head; ``read`` gives the page after a row, ``seen`` hears how far the
+ * walk has come. Throws when rows went into the archive in front of each of a few walks.
+ */
 export async function verifyChain(
-  read: (after: number, limit: number) => Promise<AuditPage>,
+  read: (after: number) => Promise<AuditPage>,
   seen: (rows: number) => void,
 ): Promise<Verdict> {
-  let after = 0;
-  let prev = NO_HASH;
-  let head: AuditPage["head"] | null = null;
-  for (;;) {
-    const page = await read(after, PAGE_ROWS);
-    head ??= page.head; // what comes after the start of the walk is the next walk's business
+  for (let tries = 0; tries < TRIES; tries++) {
+    const verdict = await walk(read, seen);
+    if (verdict !== null) return verdict;
+  }
+  throw new Error("rows moved into the archive while they were being read");
+}
+
+/** ``null`` when the rows that come next have gone into the archive meanwhile. */
+async function walk(
+  read: (after: number) => Promise<AuditPage>,
+  seen: (rows: number) => void,
+): Promise<Verdict | null> {
+  const first = await read(0);
+  const { head, anchor } = first; // what comes after the start of the walk is the next walk's business
+  let { seq: after, hash: prev } = anchor;
+  for (let page = first; ; page = await read(after)) {
+    if (page.anchor.seq > after) return null;
     for (const row of page.rows) {
       if (row.seq > head.seq) break;
       if (row.seq !== after + 1 || row.prev !== prev || row.hash !== (await hashOf(prev, row))) {
@@ -38,8 +57,11 @@ export async function verifyChain(
       after = row.seq;
       prev = row.hash;
     }
-    seen(after);
-    if (after >= head.seq) return prev === head.hash ? { ok: true, rows: after } : { ok: false, seq: after };
+    seen(after - anchor.seq);
+    if (after >= head.seq) {
+      const ok = prev === head.hash;
+      return ok ? { ok, rows: after - anchor.seq, archived: anchor.seq } : { ok, seq: after };
+    }
     if (page.rows.length === 0) return { ok: false, seq: after + 1 };
   }
 }

@@ -51,18 +51,16 @@ class FakeRuntime:
         return [args for seen, args in self.seen if seen == name]
 
     def _serve(self) -> None:
-        context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        socket = context.socket(zmq.ROUTER)
-        socket.setsockopt(zmq.LINGER, 500)
-        socket.bind(f"ipc://{self.run_dir / 'host.sock'}")
-        self._ready.set()
-        while not self.stopping.is_set():
-            if socket.poll(_POLL_MS):
-                peer, data = socket.recv_multipart()
-                for message in self._answers(*decode_message(data, "host", from_runtime=False)):
-                    socket.send_multipart([peer, message])
-        socket.close()
-        context.term()
+        # Closed whatever an answer raises: a context with a socket left over would wait in its destructor for ever.
+        with zmq.Context() as context, context.socket(zmq.ROUTER) as socket:
+            socket.setsockopt(zmq.LINGER, 500)
+            socket.bind(f"ipc://{self.run_dir / 'host.sock'}")
+            self._ready.set()
+            while not self.stopping.is_set():
+                if socket.poll(_POLL_MS):
+                    peer, data = socket.recv_multipart()
+                    for message in self._answers(*decode_message(data, "host", from_runtime=False)):
+                        socket.send_multipart([peer, message])
 
     def _answers(self, type_: str, id_: str | None, body: dict[str, Any]) -> list[bytes]:
         if type_ == "host.hello":
