@@ -10,11 +10,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import lmdb
+
 from lineup_hostshell.cli.audit_chain import ChainCheck
 from lineup_supervisor.core import invariants
 from lineup_supervisor.core.audit import NO_HASH, public
 from lineup_supervisor.core.schema import AUDIT, META, SCHEMA_VERSION, TABLES
 from lineup_supervisor.edges.store import Store
+from lineup_supervisor.edges.store_file import DATA_NAME, forget_sum
 
 MAP_BYTES = 4 << 20  # small files, so that hundreds of them can be written
 
@@ -23,6 +26,17 @@ Rows = dict[str, list[tuple[Any, Any]]]
 
 def open_store(directory: Path) -> Store:
     return Store.open(directory, TABLES, schema_version=SCHEMA_VERSION, map_bytes=MAP_BYTES)
+
+
+def hide_table(directory: Path, name: str) -> None:
+    """As a damaged page of names would: the store is sound for LMDB, and this table is not in it."""
+    env = lmdb.open(str(directory), max_dbs=len(TABLES) + 1)
+    gone, meta = env.open_db(name.encode(), create=False), env.open_db(b"_store", create=False)
+    with env.begin(write=True) as txn:
+        txn.drop(gone)
+        txn.put(b"txn_id", str(txn.id()).encode(), db=meta)
+    env.close()
+    forget_sum(directory / DATA_NAME)
 
 
 def dump(store: Any) -> Rows:

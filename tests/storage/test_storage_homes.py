@@ -16,14 +16,15 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import lmdb
 import pytest
 
 from lineup_protocol.errors import LineUpError
 from lineup_supervisor.core.policy import Policy
 from lineup_supervisor.core.schema import TABLES
 from lineup_supervisor.edges.store import Store
-from lineup_supervisor.edges.store_file import DATA_NAME, read_header
-from storage.homes import MAP_BYTES, dump, faults_of, open_store
+from lineup_supervisor.edges.store_file import DATA_NAME, forget_sum, read_header
+from storage.homes import MAP_BYTES, dump, faults_of, hide_table, open_store
 from storage.traffic import Traffic
 
 HERE = Path(__file__).resolve()
@@ -133,6 +134,36 @@ def test_a_backup_with_a_flipped_bit_restores_nothing(home: Path, tmp_path: Path
     assert done.returncode == 1
     assert "is not what was backed up" in done.stderr or "broken one" in done.stderr
     assert not (tmp_path / "restored").exists()
+
+
+@pytest.mark.parametrize("name", ["calls", TABLES[-1].name])
+def test_a_table_that_a_damaged_page_hides_is_not_made_anew(home: Path, name: str) -> None:
+    hide_table(home / "data", name)
+    before = (home / "data" / DATA_NAME).read_bytes()
+    for _ in range(2):
+        done = job("run", "--no-web", home=home)
+        assert done.returncode == 1
+        assert f"store_damaged: the store in {home / 'data'} cannot be used: its table {name} is gone" in done.stderr
+        assert (home / "data" / DATA_NAME).read_bytes()[8192 : len(before)] == before[8192:]
+
+
+def test_a_store_from_before_tables_were_named_in_it_opens_and_names_them(home: Path) -> None:
+    store = open_store(home / "data")
+    before = dump(store)
+    store.close()
+    env = lmdb.open(str(home / "data"), max_dbs=1)
+    meta = env.open_db(b"_store", create=False)
+    with env.begin(write=True, db=meta) as txn:
+        assert txn.delete(b"tables")
+        txn.put(b"txn_id", str(txn.id()).encode())
+    env.close()
+    forget_sum(home / "data" / DATA_NAME)
+    store = open_store(home / "data")
+    assert dump(store) == before
+    store.close()
+    hide_table(home / "data", "calls")
+    with pytest.raises(LineUpError, match="its table calls is gone"):
+        open_store(home / "data")
 
 
 FLIPPER = """

@@ -20,7 +20,7 @@ from lineup_supervisor.core.schema import SCHEMA_VERSION, TABLES
 from lineup_supervisor.core.txn import Table
 from lineup_supervisor.edges.store import Store
 from lineup_supervisor.edges.store_view import view_store
-from storage.homes import MAP_BYTES, open_store
+from storage.homes import MAP_BYTES, hide_table, open_store
 from storage.traffic import Traffic
 
 QUESTIONS: list[tuple[str, dict[str, Any]]] = [
@@ -113,7 +113,14 @@ def test_no_runtime_starts_meanwhile_and_one_does_afterwards(running: tuple[Path
         with pytest.raises(LineUpError) as refused:
             open_store(home / "data")
         assert refused.value.code == "store_locked"
-        assert str(job.process.pid) in refused.value.message
+        assert "is being read" in refused.value.message
+        with look(home) as another:
+            assert [another.hear(), another.ask("call", call_id="k3")] == [
+                {"open": True},
+                job.ask("call", call_id="k3"),
+            ]
+        with pytest.raises(LineUpError, match="is being read"):
+            open_store(home / "data")
     open_store(home / "data").close()
 
 
@@ -131,7 +138,7 @@ def test_a_home_where_nothing_was_ever_kept(tmp_path: Path) -> None:
     assert not (tmp_path / "none").exists()
 
 
-@pytest.mark.parametrize("damage", ["cut", "foreign", "fifo", "link"])
+@pytest.mark.parametrize("damage", ["cut", "foreign", "fifo", "link", "hidden table"])
 def test_what_a_runtime_would_not_open_is_not_read_either(running: tuple[Path, list[Any]], damage: str) -> None:
     home, _ = running
     path = home / "data" / "data.mdb"
@@ -143,6 +150,8 @@ def test_what_a_runtime_would_not_open_is_not_read_either(running: tuple[Path, l
         with env.begin(write=True) as txn:
             txn.put(b"somebody", b"else")
         env.close()
+    elif damage == "hidden table":
+        hide_table(home / "data", "interactions")
     elif damage == "fifo":
         path.unlink()
         os.mkfifo(path)

@@ -6,7 +6,8 @@ what a row means. Its laws:
 - One opener (``StoreLock``), one writing thread, any number of short reads.
 - Every commit is on the disk when ``write`` or ``transact`` returns. No writemap: a full disk raises, it does not kill.
 - A file that is not provably ours and whole is refused and left as it is. Each commit keeps its own transaction number
-  in the ``_store`` database; a header that was altered points to an older tree and is found out by it.
+  in the ``_store`` database; a header that was altered points to an older tree and is found out by it. It names the
+  tables too: one that was there once is never made anew in place of one that a damaged page hides.
 - The map grows only while no transaction is open; ``transact`` then runs its work again.
 """
 
@@ -49,9 +50,10 @@ MAP_BYTES_START = 64 << 20  # address space and a sparse file, not memory or dis
 MAP_BYTES_MAX = 256 << 30  # far beyond any home; a runaway ends here, typed
 TABLES_MAX = 256  # named databases; handles are an array, so room is cheap
 READERS_MAX = 126  # LMDB's default; one process with a few threads needs a handful
-_META = b"_store"
+META_TABLE = b"_store"
 _TXN_ID = b"txn_id"
 _VERSION = b"schema_version"
+_MADE = b"tables"  # their names, a line each
 _STORAGE_ERRNOS = (*FULL_ERRNOS, errno.EROFS)
 
 
@@ -160,7 +162,7 @@ class Store:
         reserve_lock(fresh)
         env = lmdb.open(str(fresh), map_size=1 << 20, max_dbs=1, mode=0o600)
         try:
-            meta = env.open_db(_META)
+            meta = env.open_db(META_TABLE)
             with env.begin(write=True, db=meta) as txn:
                 txn.put(_VERSION, str(schema_version).encode())
                 txn.put(_TXN_ID, str(txn.id()).encode())
@@ -185,18 +187,21 @@ class Store:
                 sync=True,
             )
         except (lmdb.InvalidError, lmdb.VersionMismatchError, lmdb.CorruptedError) as error:
-            raise _damaged(self.directory, str(error)) from error
+            raise damaged(self.directory, str(error)) from error
 
     def _prepare(self, schema_version: int, migrations: Sequence[Migration]) -> None:
         """Open every table, migrate, all in one transaction that is committed only if something changed."""
         env = self._environment()
         txn = env.begin(write=True)
         try:
-            meta = env.open_db(_META, txn=txn, create=False)
+            meta = env.open_db(META_TABLE, txn=txn, create=False)
             version = int(txn.get(_VERSION, db=meta) or b"0")
-            known = txn.stat(db=env.open_db(None, txn=txn))["entries"]
-            self._dbs = {table.name: env.open_db(table.name.encode(), txn=txn) for table in self._tables}
-            changed = txn.stat(db=env.open_db(None, txn=txn))["entries"] != known
+            made, names = made_tables(txn, meta), {table.name for table in self._tables}
+            for name in sorted(names):
+                self._dbs[name] = _open_table(self.directory, env, txn, name, create=name not in made)
+            changed = made != names
+            if changed:
+                txn.put(_MADE, "\n".join(sorted(names)).encode(), db=meta)
             for at in range(version, schema_version):
                 (step,) = [m for m in migrations if m.source == at]
                 step.run(RawTxn(env, txn))
@@ -213,7 +218,7 @@ class Store:
             return
         txn.abort()  # handles that a transaction opened end with it
         self._dbs = {table.name: env.open_db(table.name.encode(), create=False) for table in self._tables}
-        self._dbs["_store"] = env.open_db(_META, create=False)
+        self._dbs["_store"] = env.open_db(META_TABLE, create=False)
 
     @contextmanager
     def write(self) -> Iterator[LmdbTxn]:
@@ -364,7 +369,7 @@ def _finish_copy(directory: Path) -> None:
         str(directory), map_size=(directory / DATA_NAME).stat().st_size + (1 << 20), max_dbs=1, create=False
     )
     try:
-        meta = env.open_db(_META, create=False)
+        meta = env.open_db(META_TABLE, create=False)
         with env.begin(write=True, db=meta) as txn:
             txn.put(_TXN_ID, str(txn.id()).encode())
     finally:
@@ -412,8 +417,8 @@ def _typed(directory: Path) -> Iterator[None]:
         yield
     except lmdb.MapFullError as error:
         raise MapFull(str(error)) from error
-    except (lmdb.CorruptedError, lmdb.PageNotFoundError) as error:
-        raise _damaged(directory, str(error)) from error
+    except (lmdb.CorruptedError, lmdb.PageNotFoundError, lmdb.IncompatibleError) as error:
+        raise damaged(directory, str(error)) from error
     except (lmdb.DiskError, lmdb.PanicError) as error:
         raise _full(directory, str(error)) from error
     except lmdb.Error as error:
@@ -445,12 +450,24 @@ def _full(directory: Path, why: str) -> LineUpError:
     return LineUpError("storage_full", f"the store in {directory} cannot be written ({why}); {MAKE_ROOM}")
 
 
-def _damaged(directory: Path, why: str) -> LineUpError:
+def damaged(directory: Path, why: str) -> LineUpError:
     return LineUpError(
         "store_damaged",
         f"the store in {directory} cannot be used: {why}; it was left as it is, "
         "`lineup restore` brings a backup into an empty home",
     )
+
+
+def made_tables(txn: lmdb.Transaction, meta: Any) -> set[str]:
+    """The names of the tables that a store has; none of one that no program of today has opened yet."""
+    return set(bytes(txn.get(_MADE, db=meta) or b"").decode("utf-8", "replace").split())
+
+
+def _open_table(directory: Path, env: lmdb.Environment, txn: lmdb.Transaction, name: str, *, create: bool) -> Any:
+    try:
+        return env.open_db(name.encode(), txn=txn, create=create)
+    except lmdb.NotFoundError as error:
+        raise damaged(directory, f"its table {name} is gone") from error
 
 
 def check_content(path: Path, txn_id: int, schema_version: int) -> int:
@@ -461,16 +478,16 @@ def check_content(path: Path, txn_id: int, schema_version: int) -> int:
     try:
         env = lmdb.open(str(path), subdir=False, readonly=True, lock=False, max_dbs=1, map_size=0)
     except lmdb.Error as error:
-        raise _damaged(path.parent, str(error)) from error
+        raise damaged(path.parent, str(error)) from error
     try:
-        with env.begin(db=env.open_db(_META, create=False)) as txn:
+        with env.begin(db=env.open_db(META_TABLE, create=False)) as txn:
             version, written = txn.get(_VERSION), txn.get(_TXN_ID)
     except lmdb.NotFoundError as error:
-        raise _damaged(path.parent, "it is an LMDB file, but not one of ours") from error
+        raise damaged(path.parent, "it is an LMDB file, but not one of ours") from error
     finally:
         env.close()
     if version is None or not version.isdigit() or written != str(txn_id).encode():
-        raise _damaged(path.parent, "its header does not belong to its newest transaction")
+        raise damaged(path.parent, "its header does not belong to its newest transaction")
     if int(version) > schema_version:
         raise LineUpError(
             "store_newer",

@@ -27,6 +27,7 @@ from lineup_supervisor.edges.file_faults import check_owner
 
 DATA_NAME = "data.mdb"
 LOCK_NAME = "lineup.lock"
+_READERS = "readers"  # stands in the lock in place of a pid
 LMDB_LOCK_NAME = "lock.mdb"
 LMDB_LOCK_BYTES = 8_192  # what LMDB makes it for 126 readers
 SUM_NAME = "data.sum"
@@ -61,18 +62,27 @@ _DOUBTFUL_FILE_SYSTEMS = {
 
 
 class StoreLock:
-    """The one opener: an exclusive flock on a file of its own, so that LMDB's files can be replaced under it."""
+    """One opener, or any number of readers of a store that is not open: a flock on a file of its own, so that LMDB's
+    files can be replaced under it.
+    """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, to_read: bool = False) -> None:
         """Raises LineUpError ``store_locked`` naming the holder's pid."""
+        self._to_read = to_read
         self._fd = os.open(directory / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(self._fd, (fcntl.LOCK_SH if to_read else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except OSError as error:
             holder = os.pread(self._fd, 32, 0).decode(errors="replace").strip()
             os.close(self._fd)
             if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
                 raise
+            if holder == _READERS and not to_read:
+                raise LineUpError(
+                    "store_locked",
+                    f"{directory.parent} is being read (by `lineup calls`, `story`, `audit` or the like); "
+                    "try again when that has ended",
+                ) from error
             raise LineUpError(
                 "store_locked",
                 f"process {holder or '(unknown)'} has {directory.parent} open; "
@@ -80,13 +90,15 @@ class StoreLock:
                 detail={"pid": int(holder) if holder.isdigit() else None},
             ) from error
         with contextlib.suppress(OSError):  # a full disk: the lock holds all the same, only the pid is missing
-            os.ftruncate(self._fd, 0)
-            os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
+            if not to_read:
+                os.ftruncate(self._fd, 0)
+            os.pwrite(self._fd, f"{_READERS if to_read else os.getpid()}\n".encode(), 0)
 
     def release(self) -> None:
         if self._fd >= 0:
-            with contextlib.suppress(OSError):
-                os.ftruncate(self._fd, 0)
+            if not self._to_read:  # of readers there may be others
+                with contextlib.suppress(OSError):
+                    os.ftruncate(self._fd, 0)
             os.close(self._fd)
             self._fd = -1
 

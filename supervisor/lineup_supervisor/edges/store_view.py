@@ -1,7 +1,8 @@
 """The store of a stopped Runtime, to be looked at: one snapshot, and not one byte of the store is written.
 
-This file owns the opening of a store that is not going to be used. It holds the home's lock meanwhile, so that no
-daemon starts under it, and checks the file as thoroughly as ``store`` does. It must not know what a row means.
+This file owns the opening of a store that is not going to be used. It shares the home's lock with others that look
+meanwhile, so that no daemon starts under it, and checks the file as thoroughly as ``store`` does. It must not know
+what a row means.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import lmdb
 
 from lineup_protocol.errors import LineUpError
 from lineup_supervisor.core.txn import Table
-from lineup_supervisor.edges.store import TABLES_MAX, check_content, opening
+from lineup_supervisor.edges.store import META_TABLE, TABLES_MAX, check_content, damaged, made_tables, opening
 from lineup_supervisor.edges.store_file import DATA_NAME, StoreLock, read_header
 from lineup_supervisor.edges.store_txn import LmdbTxn
 
@@ -29,7 +30,7 @@ def view_store(directory: Path, tables: Sequence[Table[Any]], *, schema_version:
             that a newer program has to bring up to date first.
     """
     with opening(directory):
-        lock = StoreLock(directory)
+        lock = StoreLock(directory, to_read=True)
     try:
         with opening(directory):
             path = directory / DATA_NAME
@@ -52,10 +53,16 @@ def view_store(directory: Path, tables: Sequence[Table[Any]], *, schema_version:
 def _databases(
     directory: Path, env: lmdb.Environment, txn: lmdb.Transaction, tables: Sequence[Table[Any]]
 ) -> dict[str, Any]:
-    try:
-        return {table.name: env.open_db(table.name.encode(), txn=txn, create=False) for table in tables}
-    except lmdb.NotFoundError as error:
-        raise _older(directory) from error
+    made = made_tables(txn, env.open_db(META_TABLE, txn=txn, create=False))
+    found = {}
+    for table in tables:
+        try:
+            found[table.name] = env.open_db(table.name.encode(), txn=txn, create=False)
+        except lmdb.NotFoundError as error:
+            if table.name in made:
+                raise damaged(directory, f"its table {table.name} is gone") from error
+            raise _older(directory) from error
+    return found
 
 
 def _older(directory: Path) -> LineUpError:
