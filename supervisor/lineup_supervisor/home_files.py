@@ -56,8 +56,7 @@ class HomeFiles:
         """Write the file; what to tell the core. For a thread of its own: ten thousand rows take a moment."""
         last_hash = fault = ""
         try:
-            with self._store.read() as txn:
-                last_hash = self._archive.write(txn, effect.after_seq, effect.up_to_seq)
+            last_hash = self._archive.write(self._store.read, effect.after_seq, effect.up_to_seq)
         except Exception as error:  # a full disk or a bug: nothing is deleted, and nothing else depends on it
             self._log.error("the audit cannot be archived", error=repr(error))
             fault = f"{type(error).__name__}: {error}"[:200]

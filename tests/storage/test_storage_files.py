@@ -5,17 +5,21 @@ from __future__ import annotations
 import errno
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lineup_hostshell.cli.audit_chain import check_archive
+from lineup_protocol.strict_json import canonical_json
 from lineup_supervisor import home_files
 from lineup_supervisor.core import effects as fx
 from lineup_supervisor.core.policy import Policy
 from lineup_supervisor.core.schema import AUDIT, TABLES
-from lineup_supervisor.edges import bundles
+from lineup_supervisor.core.txn import Txn
+from lineup_supervisor.edges import audit_archive, bundles
 from lineup_supervisor.edges.audit_archive import AuditArchive
 from lineup_supervisor.edges.bundles import drop_unused, own_bundles
 from lineup_supervisor.edges.store_memory import MemoryStore
@@ -43,8 +47,7 @@ def archive(traffic: Traffic, logs: Path, *ends: int) -> dict[str, Any]:
     """Files up to each of ``ends``; the anchor at the last one."""
     writer, after = AuditArchive(logs), 0
     for end in ends:
-        with traffic.store.read() as txn:
-            assert writer.write(txn, after, end) == anchor_at(traffic, end)["hash"]
+        assert writer.write(traffic.store.read, after, end) == anchor_at(traffic, end)["hash"]
         after = end
     return anchor_at(traffic, after)
 
@@ -76,6 +79,36 @@ def test_the_store_lets_go_of_a_files_rows_in_parts(traffic: Traffic, tmp_path: 
     check = check_archive(tmp_path, anchor_at(traffic, seq))
     assert check is not None
     assert (check.rows, check.broken) == (seq, None)
+
+
+def test_no_snapshot_is_open_for_longer_than_it_takes_to_read_a_few_rows(
+    traffic: Traffic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that stayed open would keep every page that is freed meanwhile, and the store would grow by them for good."""
+    monkeypatch.setattr(audit_archive, "ROWS_AT_ONCE", 20)
+    now_open, snapshots = 0, 0
+
+    @contextmanager
+    def read() -> Iterator[Txn]:
+        nonlocal now_open, snapshots
+        with traffic.store.read() as txn:
+            now_open, snapshots = now_open + 1, snapshots + 1
+            yield txn
+        now_open -= 1
+        traffic.calls(1_000 + snapshots, 1)  # the world goes on in between
+
+    def written(row: dict[str, Any]) -> bytes:
+        assert now_open == 0
+        return canonical_json(row)
+
+    monkeypatch.setattr(audit_archive, "canonical_json", written)
+    with traffic.store.read() as txn:
+        head = next(row.hash for _, row in txn.scan(AUDIT, after=(109,)))
+    assert AuditArchive(tmp_path).write(read, 0, 110) == head
+    assert snapshots == 6
+    check = check_archive(tmp_path, anchor_at(traffic, 110))
+    assert check is not None
+    assert (check.rows, check.broken) == (110, None)
 
 
 def change_a_row(path: Path) -> None:

@@ -8,17 +8,21 @@ when rows are archived.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import re
 import secrets
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from lineup_protocol.strict_json import canonical_json
 from lineup_supervisor.core.audit import public
-from lineup_supervisor.core.schema import AUDIT
+from lineup_supervisor.core.schema import AUDIT, AuditRow
 from lineup_supervisor.core.txn import Txn
 from lineup_supervisor.edges.store_file import fsync_directory
 
+ROWS_AT_ONCE = 250  # no page that the store lets go of can be used again while one of our snapshots is open
 _NAME = re.compile(r"audit-(\d{12})-(\d{12})\.jsonl", re.ASCII)
 
 
@@ -28,8 +32,10 @@ class AuditArchive:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def write(self, txn: Txn, after_seq: int, up_to_seq: int) -> str:
+    def write(self, read: Callable[[], AbstractContextManager[Txn]], after_seq: int, up_to_seq: int) -> str:
         """Write the rows after ``after_seq`` up to ``up_to_seq``; the hash of the last one. Again is no harm.
+
+        ``read()`` is a snapshot of the store. Several short ones are taken: the rows stay until they are archived.
 
         Raises:
             OSError: nothing stays under the file's name but what was there before.
@@ -40,12 +46,10 @@ class AuditArchive:
         expected, last_hash = after_seq + 1, ""
         try:
             with open(unfinished, "xb", opener=_private) as file:
-                for _, row in txn.scan(AUDIT, after=(after_seq,)):
+                for row in _rows(read, after_seq, up_to_seq):
                     assert row.seq == expected, f"row {expected} of the audit is missing"
                     file.write(canonical_json(public(row)) + b"\n")
                     expected, last_hash = expected + 1, row.hash
-                    if row.seq == up_to_seq:
-                        break
                 assert expected == up_to_seq + 1, f"the audit ends before row {up_to_seq}"
                 file.flush()
                 os.fsync(file.fileno())
@@ -69,6 +73,17 @@ class AuditArchive:
         for other in self._folder.glob(f"audit-{first}-*.jsonl"):
             if other != path and _NAME.fullmatch(other.name):
                 other.unlink(missing_ok=True)
+
+
+def _rows(read: Callable[[], AbstractContextManager[Txn]], after_seq: int, up_to_seq: int) -> Iterator[AuditRow]:
+    while after_seq < up_to_seq:
+        with read() as txn:
+            scan = txn.scan(AUDIT, after=(after_seq,))
+            rows = [row for _, row in itertools.islice(scan, min(ROWS_AT_ONCE, up_to_seq - after_seq))]
+        if not rows:
+            return
+        yield from rows
+        after_seq = rows[-1].seq
 
 
 def _private(path: str, flags: int) -> int:
