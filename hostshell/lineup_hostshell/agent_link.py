@@ -24,7 +24,7 @@ from lineup_hostshell.security import Refusal, check_bearer, refuse
 from lineup_protocol.codec import decode_json
 from lineup_protocol.envelope import make_envelope, message_id_of
 from lineup_protocol.errors import LineUpError
-from lineup_protocol.limits import AGENT_FRAME_BYTES_MAX, AGENT_LINKS_MAX, MIB
+from lineup_protocol.limits import AGENT_FRAME_BYTES_MAX, AGENT_LINKS_MAX, MIB, NODES_MAX
 
 # WebSocket close codes (RFC 6455 §7.4.1 and the IANA registry).
 GOING_AWAY, UNSUPPORTED_DATA, POLICY_VIOLATION, SERVICE_RESTART, TRY_AGAIN_LATER = 1001, 1003, 1008, 1012, 1013
@@ -124,7 +124,7 @@ class AgentLinks:
                 link.socket.close_with(POLICY_VIOLATION, "the agent link takes JSON text frames only")
                 continue
             try:
-                frame = decode_json(text, bytes_max=AGENT_FRAME_BYTES_MAX)
+                frame = decode_json(text, bytes_max=AGENT_FRAME_BYTES_MAX, nodes_max=NODES_MAX)
             except LineUpError as error:
                 self._answer_error(link, error, None)
                 continue

@@ -32,8 +32,8 @@ KEY_BYTES_MAX = 1_024
 STRING_BYTES_MAX = 3 * MIB
 """bytes of one string as UTF-8; a 2 MiB picture in base64 fits"""
 
-NODES_MAX = 262_144
-"""values in one message of a worker; a board of 10,000 elements with 10 fields each fits"""
+NODES_MAX = 32_768
+"""values in one message of a worker or an agent; each is looked at several times, and everybody else waits meanwhile"""
 
 HOST_NODES_MAX = 1_048_576
 """values in one message of the host link; a workspace snapshot is the largest"""
@@ -49,11 +49,17 @@ RUNTIME_MESSAGE_BYTES_MAX = 32 * MIB
 HOST_MESSAGE_BYTES_MAX = 32 * MIB
 """one message on the host link; a full workspace snapshot is the largest"""
 
+ANSWER_ROWS_BYTES_MAX = 1 * MIB
+"""rows in one answer to a query that lists; the rest comes in further pages, and nobody waits long for one of them"""
+
 AGENT_FRAME_BYTES_MAX = 1 * MIB
 """one WebSocket frame from an agent; it is also the default of common WebSocket clients"""
 
-INVENTORY_BYTES_MAX = 1 * MIB
-"""one inventory frame; a client with default settings must be able to read it"""
+AGENT_ENVELOPE_BYTES_MAX = 4 * KIB
+"""what surrounds a payload in a frame to an agent: a handful of ids and times, a refusal's sentence"""
+
+INVENTORY_BYTES_MAX = AGENT_FRAME_BYTES_MAX - AGENT_ENVELOPE_BYTES_MAX
+"""all tools of one inventory; a client with default settings must be able to read it"""
 
 TOOL_INPUT_BYTES_MAX = 512 * KIB
 """a call's input as canonical JSON; it is stored, audited by digest and delivered again after a crash"""
@@ -64,11 +70,17 @@ TOOL_RESULT_BYTES_MAX = 512 * KIB
 TEXT_LENGTH_MAX = 65_536
 """characters of one conversation text; a long chapter, not a file"""
 
+NAME_LENGTH_MAX = 128
+"""characters of a name that is no id: of a tool, a revision, a capability, a media type; as long as an id"""
+
 REASON_LENGTH_MAX = 1_024
 """characters of a reason, title, progress message or failure message"""
 
 DETAIL_BYTES_MAX = 16 * KIB
 """an error's detail as canonical JSON; what a worker says in it lands in the audit"""
+
+AUDIT_TEXT_LENGTH_MAX = 2_048
+"""characters of one value in an audit row's detail; a longer one is cut and carries its digest, whoever wrote it"""
 
 HELLO_VERSIONS_MAX = 16
 """protocol versions that one hello may offer"""
@@ -125,8 +137,14 @@ CALLS_PER_INSTANCE_MAX = 256
 INTERACTIONS_PENDING_PER_INSTANCE_MAX = 64
 """questions of one instance that wait for a person"""
 
-INTERACTION_BYTES_MAX = 64 * KIB
-"""one interaction's request or answer as canonical JSON"""
+INTERACTION_BYTES_MAX = 448 * KIB
+"""one interaction's request or answer as canonical JSON; a text fits in every script, an answer fits a call's result"""
+
+INTERACTIONS_PENDING_BYTES_PER_APP_MAX = 2 * MIB
+"""requests of one MiniApp's waiting questions together; a person cannot read more, and everybody's lists carry them"""
+
+INTERACTION_OVERHEAD_BYTES = 512
+"""what a waiting question counts beside its request; so that thousands of tiny ones are not free"""
 
 INTERACTION_ACTIONS_MAX = 64
 """actions of one choice; a person has to read them"""
@@ -171,6 +189,9 @@ SURFACE_PAYLOAD_BYTES_MAX = 3 * MIB
 
 SURFACE_PATCHES_PER_SECOND_MAX = 120
 """patches of one surface by its MiniApp, and as many patches and events by the page; two per frame of a 60 Hz screen"""
+
+SURFACE_NODES_PER_PATCH = 256
+"""values and keys that one of them may have; a larger one counts as several"""
 
 STATE_BYTES_MAX = 1 * MIB
 """the largest max_bytes that a manifest may ask for its instance snapshot"""

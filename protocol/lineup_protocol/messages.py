@@ -9,9 +9,12 @@ Links:
     ``worker``  MiniApp worker and Runtime, one msgpack map per ZeroMQ message.
     ``host``    hostshell or CLI and Runtime, one msgpack map per ZeroMQ message.
 
-Field kinds (``FieldKind``): ``id`` 1-128 characters of the plain alphabet; ``text`` any string; ``int`` an integer
-(no bool; on the agent link ``1.0`` is one); ``num`` a finite number; ``bool``; ``obj`` a map with string keys;
-``list``; ``any``; ``time`` RFC 3339 UTC; ``ids`` a list of ids; or a tuple of the allowed strings.
+Field kinds (``FieldKind``): ``id`` 1-128 characters of the plain alphabet; ``name``, ``reason`` and ``text`` any string
+of what a name, a sentence or a conversation's text may have (``LENGTHS``); ``int`` an integer (no bool; on the agent
+link ``1.0`` is one); ``num`` a finite number; ``bool``; ``obj`` a map with string keys; ``list``; ``any``; ``time``
+RFC 3339 UTC; ``ids`` a list of ids; or a tuple of the allowed strings.
+
+There is no kind for a string of any length: what a peer says is kept, sent on, audited and shown.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from typing import Any, Literal
 
 from lineup_protocol.errors import LineUpError
 from lineup_protocol.ids import is_id
-from lineup_protocol.limits import INTEGER_ABS_MAX
+from lineup_protocol.limits import INTEGER_ABS_MAX, NAME_LENGTH_MAX, REASON_LENGTH_MAX, TEXT_LENGTH_MAX
 from lineup_protocol.times import is_rfc3339_utc
 
 Link = Literal["agent", "worker", "host"]
@@ -30,6 +33,14 @@ Party = Literal["agent", "worker", "host", "runtime"]
 FieldKind = str | tuple[str, ...]
 
 PROTOCOL_VERSION = 1
+
+# The most characters of a string, and the code of the refusal. The Runtime judges by it what it takes, see
+# ``check_lengths``; what it sends itself is made of that, and may add a few words.
+LENGTHS: dict[str, tuple[int, str]] = {
+    "name": (NAME_LENGTH_MAX, "message_invalid"),
+    "reason": (REASON_LENGTH_MAX, "message_too_large"),
+    "text": (TEXT_LENGTH_MAX, "message_too_large"),
+}
 
 
 @dataclass(frozen=True)
@@ -124,12 +135,12 @@ AGENT_LINK: tuple[Message, ...] = (
         ("lineup.v1.receipt", "lineup.v1.tool.result"),
         "with `tool_id` the revision is needed; the older form has `tool` in its place and no revision",
         call_id="id",
-        tool_id_="text",
+        tool_id_="name",
         tool_=("choice", "confirm", "input"),
-        inventory_revision_="text",
+        inventory_revision_="name",
         input="any",
     ),
-    _agent_in("tool.cancel", _RECEIPT, "asks; the call's result says what came of it", call_id="id", reason_="text"),
+    _agent_in("tool.cancel", _RECEIPT, "asks; the call's result says what came of it", call_id="id", reason_="reason"),
     _agent_in("tool.get", ("lineup.v1.receipt", "lineup.v1.tool.state"), "reads one record", call_id="id"),
     _agent_in("message.text", _RECEIPT, "shown in Interact", text="text", format_=("markdown", "plain")),
     _agent_in("ack", (), "everything up to seq has been taken over", seq="int"),
@@ -172,19 +183,31 @@ WORKER_LINK: tuple[Message, ...] = (
         ("worker.welcome", "worker.refuse"),
         "first message; version before anything else",
         protocols="list",
-        sdk_version="text",
+        sdk_version="name",
     ),
     _worker_in("worker.ready", (), "the app is loaded and takes deliveries"),
-    _worker_in("worker.failed", (), "the app could not be loaded; the worker exits", code="text", message="text"),
+    _worker_in("worker.failed", (), "the app could not be loaded; the worker exits", code="name", message="reason"),
     _worker_in("worker.pong", (), "answer to ping", nonce="int"),
     _worker_in("inbox.ack", _WORKER_RECEIPT, "the item has been taken over", seq="int"),
-    _worker_in("tool.progress", _WORKER_RECEIPT, "progress from 0 to 1", call_id="id", progress="num", message_="text"),
+    _worker_in(
+        "tool.progress", _WORKER_RECEIPT, "progress from 0 to 1", call_id="id", progress="num", message_="reason"
+    ),
     _worker_in("tool.complete", _WORKER_RECEIPT, "result must satisfy the output schema", call_id="id", result="obj"),
     _worker_in(
-        "tool.fail", _WORKER_RECEIPT, "the app's own failure", call_id="id", code="text", message="text", detail_="any"
+        "tool.fail",
+        _WORKER_RECEIPT,
+        "the app's own failure",
+        call_id="id",
+        code="name",
+        message="reason",
+        detail_="any",
     ),
     _worker_in(
-        "tool.cancel", _WORKER_RECEIPT, "the app gives the call up, or confirms a cancel", call_id="id", reason_="text"
+        "tool.cancel",
+        _WORKER_RECEIPT,
+        "the app gives the call up, or confirms a cancel",
+        call_id="id",
+        reason_="reason",
     ),
     _worker_in(
         "ui.request",
@@ -196,11 +219,13 @@ WORKER_LINK: tuple[Message, ...] = (
         expires_at_="time",
         key_="id",
     ),
-    _worker_in("ui.cancel", _WORKER_RECEIPT, "own interactions only", interaction_id="id", reason_="text"),
+    _worker_in("ui.cancel", _WORKER_RECEIPT, "own interactions only", interaction_id="id", reason_="reason"),
     _worker_in("lifecycle.foreground", _WORKER_RECEIPT, "a request, never a command"),
     _worker_in("lifecycle.background", _WORKER_RECEIPT, "a request, never a command"),
-    _worker_in("lifecycle.close", _WORKER_RECEIPT, "a request, never a command", reason_="text"),
-    _worker_in("surface.open", _WORKER_RECEIPT, "one surface of the bundle", entry="text", title_="text", state_="obj"),
+    _worker_in("lifecycle.close", _WORKER_RECEIPT, "a request, never a command", reason_="reason"),
+    _worker_in(
+        "surface.open", _WORKER_RECEIPT, "one surface of the bundle", entry="reason", title_="reason", state_="obj"
+    ),
     _worker_in(
         "surface.update", _WORKER_RECEIPT, "JSON Merge Patch", surface_id="id", patch="obj", base_revision_="int"
     ),
@@ -209,8 +234,8 @@ WORKER_LINK: tuple[Message, ...] = (
         "capability.request",
         _WORKER_RECEIPT,
         "policy, consent and Host support decide",
-        capability="text",
-        reason="text",
+        capability="name",
+        reason="reason",
         arguments="obj",
     ),
     _worker_in(
@@ -220,7 +245,9 @@ WORKER_LINK: tuple[Message, ...] = (
         state="obj",
         base_revision_="int",
     ),
-    _worker_in("artifact.submit", _WORKER_RECEIPT, "content is bytes", title="text", media_type="text", content="any"),
+    _worker_in(
+        "artifact.submit", _WORKER_RECEIPT, "content is bytes", title="reason", media_type="name", content="any"
+    ),
     _worker_in("conversation.send_text", _WORKER_RECEIPT, "chat alone", text="text", key_="id"),
     _worker_out(
         "worker.welcome",
@@ -276,13 +303,13 @@ HOST_LINK: tuple[Message, ...] = (
         role=("hostshell", "cli"),
         pid="int",
     ),
-    _host_in("host.query", _RESULT, "read only", name="text", args="obj"),
+    _host_in("host.query", _RESULT, "read only", name="name", args="obj"),
     _host_in(
         "host.action",
         _RESULT,
         "a durable action; the same action_id again has no second effect",
         action_id="id",
-        name="text",
+        name="name",
         args="obj",
     ),
     _host_in("host.subscribe", _RESULT, "snapshot now, then host.delta at every change"),
@@ -341,6 +368,22 @@ def check_body(message: Message, body: object, *, path: str = "") -> dict[str, o
     return body
 
 
+def check_lengths(message: Message, body: Mapping[str, object], *, path: str = "") -> None:
+    """Refuse a string that is longer than its kind allows. Only for a body that ``check_body`` has taken: what is said
+    in too many words breaks no rule of the link, and is refused like any other request.
+
+    Raises:
+        LineUpError: ``message_invalid`` for a name, ``message_too_large`` for prose, ``detail = {path, rule}``.
+    """
+    for name, value in body.items():
+        kind = message.fields[name].kind
+        if isinstance(value, str) and isinstance(kind, str) and kind in LENGTHS:
+            length_max, code = LENGTHS[kind]
+            if len(value) > length_max:
+                rule = f"must have at most {length_max} characters"
+                raise LineUpError(code, f"{path}/{name}: {rule}", detail={"path": f"{path}/{name}", "rule": rule})
+
+
 def whole_number(value: object) -> int | None:
     """The integer that a float is (``1.0`` is 1), as far as floats count exactly; else None."""
     if isinstance(value, float) and value.is_integer() and abs(value) <= INTEGER_ABS_MAX:
@@ -368,6 +411,8 @@ def _is_finite_number(value: object) -> bool:
 
 _KIND_CHECKS: dict[str, Callable[[Any], bool]] = {
     "id": is_id,
+    "name": lambda v: isinstance(v, str),
+    "reason": lambda v: isinstance(v, str),
     "text": lambda v: isinstance(v, str),
     "int": lambda v: isinstance(v, int) and not isinstance(v, bool),
     "num": _is_finite_number,
@@ -381,6 +426,8 @@ _KIND_CHECKS: dict[str, Callable[[Any], bool]] = {
 
 _KIND_WORDS = {
     "id": "must be an id: 1 to 128 characters of A-Z a-z 0-9 . _ : -",
+    "name": "must be a string",
+    "reason": "must be a string",
     "text": "must be a string",
     "int": "must be an integer",
     "num": "must be a finite number",

@@ -23,6 +23,7 @@ from typing import Any, cast
 from lineup_protocol import limits
 from lineup_protocol.errors import LineUpError
 from lineup_protocol.pointers import is_unicode, pointer
+from lineup_protocol.shown_text import is_prose
 from lineup_protocol.strict_json import canonical_json, copy_json
 
 TYPES = ("object", "string", "number", "integer", "boolean", "array")
@@ -40,6 +41,7 @@ KEYWORDS: dict[str | None, frozenset[str]] = {
 }
 _ALL_KEYWORDS = frozenset().union(*KEYWORDS.values())
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
+_ENUM_COMPILED_MAX = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,8 @@ def _text_faults(schema: dict[str, object], value: object, place: str, depth: in
         yield Fault(place, "must be a string")
     elif len(value) > length_max:
         yield Fault(place, f"must have at most {length_max} characters")
+    elif not (value.isprintable() if place.endswith("/title") else is_prose(value)):
+        yield Fault(place, "must have no control characters and no marks that reorder text")
 
 
 def _properties_faults(schema: dict[str, object], value: object, place: str, depth: int) -> Iterator[Fault]:
@@ -222,62 +226,104 @@ _KEYWORD_CHECKS: dict[str, _KeywordCheck] = {
 
 
 def first_fault(schema: dict[str, Any], value: object, path: str = "") -> Fault | None:
-    """The reference verdict on one value: None, or the first broken rule. ``schema`` has passed ``check_schema``."""
+    """The reference verdict on one value: None, or the first broken rule. ``schema`` has passed ``check_schema``.
+
+    Its time grows with the value and not with the schema: a MiniApp writes both, and everybody waits for the verdict.
+    """
+    return _told(_first_broken(schema, value, _enums_of(schema)), path)
+
+
+@dataclass(slots=True)
+class _Broken:
+    """A broken rule; ``outward`` is the way to it, innermost first, so that nobody pays for the paths of what holds."""
+
+    rule: str
+    outward: list[str | int]
+
+
+_Enums = dict[int, frozenset[tuple[bool, object]]]  # by the id of the schema's list, as long as the schema lives
+
+
+def _told(broken: _Broken | None, path: str) -> Fault | None:
+    if broken is None:
+        return None
+    for segment in reversed(broken.outward):
+        path = pointer(path, segment)
+    return Fault(path or "/", broken.rule)
+
+
+def _enums_of(schema: dict[str, Any]) -> _Enums:
+    """The values of every enum inside, for a look-up: ``1`` equals ``1.0``, never ``true``."""
+    found: _Enums = {}
+    left = [schema]
+    while left:
+        each = left.pop()
+        if "enum" in each:
+            found[id(each["enum"])] = frozenset((isinstance(value, bool), value) for value in each["enum"])
+        left += each.get("properties", {}).values()
+        left += [each["items"]] if "items" in each else []
+    return found
+
+
+def _first_broken(schema: dict[str, Any], value: object, enums: _Enums) -> _Broken | None:
     type_ = schema.get("type")
     if type_ is not None and not _TYPE_CHECKS[type_](value):
-        return Fault(path or "/", _TYPE_WORDS[type_])
-    enum = schema.get("enum")
-    if enum is not None and not any(_equal(value, allowed) for allowed in enum):
-        return Fault(path or "/", f"must be one of {', '.join(_shown(allowed) for allowed in enum[:16])}")
+        return _Broken(_TYPE_WORDS[type_], [])
+    if "enum" in schema:
+        enum = schema["enum"]
+        if isinstance(value, dict | list) or (isinstance(value, bool), value) not in enums[id(enum)]:
+            return _Broken(f"must be one of {', '.join(_shown(allowed) for allowed in enum[:16])}", [])
     if type_ == "string":
-        return _length_fault(schema, cast(str, value), path)
+        return _length_broken(schema, cast(str, value))
     if type_ in ("number", "integer"):
-        return _range_fault(schema, cast(float, value), path)
+        return _range_broken(schema, cast(float, value))
     if type_ == "object":
-        return _object_fault(schema, cast("dict[str, object]", value), path)
+        return _object_broken(schema, cast("dict[str, object]", value), enums)
     if type_ == "array":
-        return _array_fault(schema, cast("list[object]", value), path)
+        return _array_broken(schema, cast("list[object]", value), enums)
     return None
 
 
-def _length_fault(schema: dict[str, Any], value: str, path: str) -> Fault | None:
+def _length_broken(schema: dict[str, Any], value: str) -> _Broken | None:
     # Unicode code points, as JSON Schema has it: an emoji of several code points counts as several.
     if len(value) < schema.get("minLength", 0):
-        return Fault(path or "/", f"must have at least {schema['minLength']} characters")
+        return _Broken(f"must have at least {schema['minLength']} characters", [])
     if "maxLength" in schema and len(value) > schema["maxLength"]:
-        return Fault(path or "/", f"must have at most {schema['maxLength']} characters")
+        return _Broken(f"must have at most {schema['maxLength']} characters", [])
     return None
 
 
-def _range_fault(schema: dict[str, Any], value: float, path: str) -> Fault | None:
+def _range_broken(schema: dict[str, Any], value: float) -> _Broken | None:
     if "minimum" in schema and value < schema["minimum"]:
-        return Fault(path or "/", f"must be at least {schema['minimum']}")
+        return _Broken(f"must be at least {schema['minimum']}", [])
     if "maximum" in schema and value > schema["maximum"]:
-        return Fault(path or "/", f"must be at most {schema['maximum']}")
+        return _Broken(f"must be at most {schema['maximum']}", [])
     return None
 
 
-def _object_fault(schema: dict[str, Any], value: dict[str, object], path: str) -> Fault | None:
+def _object_broken(schema: dict[str, Any], value: dict[str, object], enums: _Enums) -> _Broken | None:
     for name in schema.get("required", ()):
         if name not in value:
-            return Fault(pointer(path, name), "is required")
+            return _Broken("is required", [name])
     properties: dict[str, Any] = schema.get("properties", {})
     for name, item in value.items():
         if name in properties:
-            if (fault := first_fault(properties[name], item, pointer(path, name))) is not None:
-                return fault
+            if (broken := _first_broken(properties[name], item, enums)) is not None:
+                broken.outward.append(name)
+                return broken
         elif "additionalProperties" in schema:
-            return Fault(pointer(path, name), "is not allowed here")
+            return _Broken("is not allowed here", [name])
     return None
 
 
-def _array_fault(schema: dict[str, Any], value: list[object], path: str) -> Fault | None:
+def _array_broken(schema: dict[str, Any], value: list[object], enums: _Enums) -> _Broken | None:
     if "maxItems" in schema and len(value) > schema["maxItems"]:
-        return Fault(path or "/", f"must have at most {schema['maxItems']} items")
+        return _Broken(f"must have at most {schema['maxItems']} items", [])
     if "items" in schema:
         for index, item in enumerate(value):
-            if (fault := first_fault(schema["items"], item, pointer(path, index))) is not None:
-                return fault
+            if (broken := _first_broken(schema["items"], item, enums)) is not None:
+                broken.outward.append(index)
+                return broken
     return None
 
 
@@ -340,6 +386,7 @@ class Validator:
         self.schema = schema
         self.digest = digest
         self._says_yes: Callable[[object], bool] | None = None  # compiled at the first use
+        self._enums = _enums_of(schema)
         self._has_integers = _has_integers(schema)
 
     def validate(self, value: object, *, code: str, path: str = "") -> Any:
@@ -354,7 +401,9 @@ class Validator:
             raise LineUpError(code, error.message, detail=error.detail) from None
         if self._says_yes is None:
             self._says_yes = _compiled(self.schema)
-        if not self._says_yes(copy) and (fault := first_fault(self.schema, copy, path)) is not None:
+        if not self._says_yes(copy) and (
+            (fault := _told(_first_broken(self.schema, copy, self._enums), path)) is not None
+        ):
             raise LineUpError(code, f"{fault.path}: {fault.rule}", detail=fault.as_dict())
         return _with_integers(self.schema, copy) if self._has_integers else copy
 
@@ -422,7 +471,7 @@ def _reduced(schema: dict[str, Any]) -> dict[str, Any] | None:
     for name, value in schema.items():
         if name in ("title", "description"):
             continue
-        if name == "enum" and not all(isinstance(item, str) and _PLAIN_NAME.fullmatch(item) for item in value):
+        if name == "enum" and not _is_plain_enum(value):
             return None
         if name == "properties":
             if not all(_PLAIN_NAME.fullmatch(key) for key in value):
@@ -438,6 +487,13 @@ def _reduced(schema: dict[str, Any]) -> dict[str, Any] | None:
         result["minimum"] = max(schema.get("minimum", -limits.INTEGER_ABS_MAX), -limits.INTEGER_ABS_MAX)
         result["maximum"] = min(schema.get("maximum", limits.INTEGER_ABS_MAX), limits.INTEGER_ABS_MAX)
     return result
+
+
+def _is_plain_enum(values: list[object]) -> bool:
+    """Names, and few: it looks them through one by one for every value."""
+    return len(values) <= _ENUM_COMPILED_MAX and all(
+        isinstance(item, str) and _PLAIN_NAME.fullmatch(item) for item in values
+    )
 
 
 def _has_integers(schema: dict[str, Any]) -> bool:

@@ -27,17 +27,21 @@ class _Refused(ValueError):
     """Something that JSON's grammar or Python's parser allows and this protocol does not."""
 
 
-def decode_json(text: str | bytes, *, bytes_max: int = limits.AGENT_FRAME_BYTES_MAX) -> object:
+def decode_json(
+    text: str | bytes, *, bytes_max: int = limits.AGENT_FRAME_BYTES_MAX, nodes_max: int | None = None
+) -> object:
     """The one JSON value in ``text``.
 
     Refused beyond plain grammar: duplicate keys, ``NaN`` and ``Infinity``, numbers that overflow a double, integers
-    beyond ±(2^53−1), lone surrogates, a byte order mark, more than ``DEPTH_MAX`` levels.
+    beyond ±(2^53−1), lone surrogates, a byte order mark, more than ``DEPTH_MAX`` levels, more than ``nodes_max`` values.
 
     Raises:
         LineUpError: ``message_too_large``, or ``message_invalid`` with ``detail = {path, rule}``.
     """
     text = _as_text(text, bytes_max)
     _check_depth(text)
+    if nodes_max is not None and _values_most(text) > nodes_max and _values_most(_STRINGS.sub('""', text)) > nodes_max:
+        raise _invalid("/", f"is in a message of more than {nodes_max} values")
     decoder = _STRICT_LONG if _LONG_DIGITS.search(text) else _STRICT
     try:
         value: object = decoder.decode(text)
@@ -235,6 +239,15 @@ def _check_depth(text: str) -> None:
                 raise _invalid("/", f"is nested deeper than {limits.DEPTH_MAX}")
         else:
             depth -= 1
+
+
+def _values_most(text: str) -> int:
+    """Keys are counted like values, as on the other links. Never fewer than there are, and in a text whose strings are
+    empty no more, but for empty containers with a space inside.
+    """
+    commas_and_colons = text.count(",") + text.count(":")
+    containers = text.count("[") + text.count("{") - text.count("[]") - text.count("{}")
+    return 1 + commas_and_colons + max(0, containers)
 
 
 def _name_the_place(text: str) -> NoReturn:

@@ -19,7 +19,7 @@ import secrets
 import signal
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, assert_never
@@ -39,6 +39,7 @@ from lineup_supervisor.crash_points import crash_point
 from lineup_supervisor.edges.bundles import own_bundles
 from lineup_supervisor.edges.cgroup import Cgroups
 from lineup_supervisor.edges.clock import SystemClock
+from lineup_supervisor.edges.file_faults import file_fault
 from lineup_supervisor.edges.host_link import HostLink, Session
 from lineup_supervisor.edges.logs import LogDirectory
 from lineup_supervisor.edges.services import Service
@@ -54,6 +55,7 @@ from lineup_supervisor.isolation import Isolation, find_isolation
 from lineup_supervisor.outgoing import sends_last
 from lineup_supervisor.own_requests import OwnRequests
 from lineup_supervisor.runtime_log import RuntimeLog
+from lineup_supervisor.step_costs import StepCosts
 from lineup_supervisor.store_thread import StoreThread
 from lineup_supervisor.worker_link import WorkerLink, resident_bytes
 
@@ -94,7 +96,7 @@ class Daemon:
         self.urls: dict[str, str] = {}
         self.port = config.web_port if options.port is None else options.port
         self.services: list[Service] = []
-        self.logs = LogDirectory(home.logs)
+        self.logs = LogDirectory(home.app_logs)
         self.files = HomeFiles(home, store, log)
         self.isolation: Isolation
         self.worker_link: WorkerLink | None = None
@@ -141,11 +143,12 @@ class Daemon:
         )
         self.host.socket = HostSocket(self.home.host_socket, on_message=self.host.on_message, on_gone=self.host.on_gone)
         self.own = OwnRequests(self)
-        engine = Engine(self.store, step, next_due, on_fault=self._on_fault, hook=crash_point)
+        costs = StepCosts(step)
+        engine = Engine(self.store, costs, next_due, on_fault=self._on_fault, hook=crash_point)
         self.thread = StoreThread(
             engine,
             self.clock.now,
-            deliver=lambda batch, outcome: self._to_loop(self._execute, batch, outcome),
+            deliver=lambda batch, outcome: self._to_loop(self._execute, batch, outcome, costs.take()),
             on_fatal=lambda error: self._to_loop(self._fail, error),
         )
 
@@ -281,9 +284,7 @@ class Daemon:
         try:
             write_private(self.home.runtime_json, msgspec.json.encode(facts) + b"\n")
         except OSError as error:
-            raise LineUpError(
-                "home_unusable", f"{self.home.runtime_json} cannot be written ({error.strerror})"
-            ) from error
+            raise file_fault(OSError(error.errno, error.strerror), self.home.runtime_json) from error
 
     def _welcome(self, session: Session) -> dict[str, Any]:
         settings = {"token_path": "run/agent.token", "port": self.port, "isolation": self.isolation.level}
@@ -307,11 +308,11 @@ class Daemon:
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to hear of it
             self.loop.call_soon_threadsafe(callback, *args)
 
-    def _execute(self, batch: Sequence[ev.AnyEvent], outcome: Outcome) -> None:
+    def _execute(self, batch: Sequence[ev.AnyEvent], outcome: Outcome, costs: Mapping[str, float]) -> None:
         assert self.worker_link is not None
         for event in batch:
             if isinstance(event, ev.WorkerFrame):
-                self.worker_link.committed(event)
+                self.worker_link.committed(event, costs.get(event.event_id, 0.0))
         try:
             for effect in sends_last(outcome.effects):
                 self._carry_out(effect)

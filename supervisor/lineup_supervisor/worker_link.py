@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,11 +20,13 @@ import psutil
 from lineup_protocol.codec import decode, decode_message, encode
 from lineup_protocol.errors import LineUpError
 from lineup_protocol.limits import RUNTIME_MESSAGE_BYTES_MAX, WORKER_MESSAGE_BYTES_MAX, WORKER_PROCESSES_DEFAULT
+from lineup_supervisor.app_lane import AppLane
 from lineup_supervisor.core import effects as fx
 from lineup_supervisor.core import events as ev
 from lineup_supervisor.edges.sandbox_policy import MIB, level_satisfies
 from lineup_supervisor.edges.workers import WorkerHost, WorkerProcess
 
+SHORT_BYTES = 4_096  # a message up to here is decoded as it comes: a ping's answer must not wait in the lane
 RECLAIM_SHARE = 4  # over the budget, a quarter of the workers (at least one) is let go at a time
 
 
@@ -36,6 +39,7 @@ class _Worker:
     missed: int = 0
     answered: bool = True
     is_ready: bool = False
+    waiting: int = 0  # messages of it in its MiniApp's lane
 
 
 class WorkerLink:
@@ -72,6 +76,9 @@ class WorkerLink:
         self._allow_bare_system_apps = allow_bare_system_apps
         self._log = log
         self._workers: dict[tuple[str, int], _Worker] = {}
+        self._loop = asyncio.get_running_loop()
+        self._lanes: dict[str, AppLane] = {}
+        self._undecided: dict[str, tuple[AppLane, int]] = {}  # by the event's id: its lane and the message's bytes
         self.idle = asyncio.Event()
         self.idle.set()
         self.memory_bytes = 0
@@ -114,7 +121,10 @@ class WorkerLink:
         self._send(worker, {"type": "worker.stop", "body": body})
         worker.process.stop(effect.reason, effect.grace_ms)
 
-    def committed(self, event: ev.WorkerFrame) -> None:
+    def committed(self, event: ev.WorkerFrame, cost_s: float) -> None:
+        """The core has dealt with it in so much of the processor's time."""
+        lane, size = self._undecided.pop(event.event_id)
+        lane.decided(size, cost_s)
         """The core has dealt with a frame: the worker's credit comes back."""
         worker = self._workers.get((event.instance_id, event.incarnation))
         if worker is not None and worker.process is not None:
@@ -137,7 +147,9 @@ class WorkerLink:
 
     def _exited(self, key: tuple[str, int], reason: str, detail: str, exit_code: int | None) -> None:
         fields = self._fields(key)
-        self._workers.pop(key, None)
+        worker = self._workers.pop(key, None)
+        if worker is not None and worker.waiting:
+            self._lane(worker).forget(key)
         if not self._workers:
             self.idle.set()
         self._log.info("worker ended", **fields, reason=reason, detail=detail)
@@ -166,24 +178,55 @@ class WorkerLink:
             ev.WorkerDenied(event_id=self._new_event_id(), instance_id=key[0], incarnation=key[1], operation=operation)
         )
 
+    def _lane(self, worker: _Worker) -> AppLane:
+        lane = self._lanes.get(worker.app_scope)
+        if lane is None:
+            lane = self._lanes[worker.app_scope] = AppLane(self._loop.time, self._loop.call_at)
+        return lane
+
     def _message(self, key: tuple[str, int], data: bytes) -> None:
+        """A short one is decoded now; what is left of any goes to the core when its MiniApp's lane says so."""
         worker = self._workers[key]
+        frame: Any = None
+        if len(data) <= SHORT_BYTES:
+            if (frame := self._decoded(key, worker, data)) is None:
+                return
+            if isinstance(frame[0], dict) and frame[0].get("type") == "worker.pong":
+                assert worker.process is not None
+                worker.process.taken()
+                body = frame[0].get("body")
+                worker.answered |= isinstance(body, dict) and body.get("nonce") == worker.nonce
+                return
+        worker.waiting += 1
+        self._lane(worker).enter(key, len(data), functools.partial(self._hand_on, key, data, frame))
+
+    def _hand_on(self, key: tuple[str, int], data: bytes, frame: tuple[Any] | None) -> bool:
+        worker = self._workers[key]
+        worker.waiting -= 1
+        lane = self._lane(worker)
+        if frame is None:
+            began = time.thread_time()
+            frame = self._decoded(key, worker, data)
+            lane.charge(time.thread_time() - began)
+            if frame is None:
+                return False
+        if isinstance(frame[0], dict):
+            worker.is_ready |= frame[0].get("type") == "worker.ready"
+        event = ev.WorkerFrame(event_id=self._new_event_id(), instance_id=key[0], incarnation=key[1], frame=frame[0])
+        self._undecided[event.event_id] = (lane, len(data))
+        self._submit(event)
+        return True
+
+    def _decoded(self, key: tuple[str, int], worker: _Worker, data: bytes) -> tuple[Any] | None:
+        """None for bytes that are no message: its worker is ended."""
         assert worker.process is not None
         try:
-            frame = _frame(data)
+            return (_frame(data),)
         except LineUpError as error:
             self._log.warning("worker sent no message", **self._fields(key), error=str(error))
             worker.process.taken()
             worker.process.kill("gate", error.message)
-            return
-        if isinstance(frame, dict):
-            if frame.get("type") == "worker.pong":
-                worker.process.taken()
-                body = frame.get("body")
-                worker.answered |= isinstance(body, dict) and body.get("nonce") == worker.nonce
-                return
-            worker.is_ready |= frame.get("type") == "worker.ready"
-        self._submit(ev.WorkerFrame(event_id=self._new_event_id(), instance_id=key[0], incarnation=key[1], frame=frame))
+            return None
 
     def _fields(self, key: tuple[str, int]) -> dict[str, Any]:
         """Whose worker it is, for a line of the log."""
@@ -201,6 +244,8 @@ class WorkerLink:
         for worker in list(self._workers.values()):
             if not worker.is_ready or worker.process is None:
                 continue  # loading the app has its own time limit, kept by the core
+            if worker.waiting:
+                continue  # it is we who do not read from it just now, and its answer may stand behind the rest
             worker.missed = 0 if worker.answered else worker.missed + 1
             if worker.missed >= self._missed_max:
                 worker.is_ready = False

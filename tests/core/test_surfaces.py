@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from lineup_protocol import limits
-from lineup_protocol.codec import canonical_json, encode_message
+from lineup_protocol.codec import canonical_json, decode_message, encode
 from lineup_supervisor.core import instances, merge_patch, quotas, schema, surfaces
 from lineup_supervisor.core.schema import Instance
 from lineup_supervisor.core.tables import InstanceState, SurfaceState, WorkerState
@@ -60,6 +60,12 @@ def page_patch(surface_id: str, patch: Any, base: int | None = None) -> Callable
 # open
 
 
+@pytest.mark.parametrize("title", ["White\u202eboard", "\x1b[31mred", "two\nlines"])
+def test_a_title_looks_like_what_it_is(stage: Any, owner: Instance, title: str) -> None:
+    error = stage.refused(lambda ctx: surfaces.open_from_app(ctx, owner, {"entry": BOARD, "title": title}))
+    assert (error.code, error.detail["path"]) == ("message_invalid", "/title")
+
+
 def test_opening_makes_a_record_with_its_state(stage: Any, owner: Instance) -> None:
     receipt = stage.run(lambda ctx: surfaces.open_from_app(ctx, owner, {"entry": BOARD, "state": {"title": "one"}}))
     surface_id = receipt["surface_id"]
@@ -80,7 +86,8 @@ def test_opening_an_open_entry_again_finds_it_as_it_is(stage: Any, owner: Instan
     surface_id = opened(stage, owner)
     stage.run(page_patch(surface_id, {"title": "two"}))
     again = stage.run(lambda ctx: surfaces.open_from_app(ctx, owner, {"entry": BOARD, "state": {"title": "lost"}}))
-    assert (again["surface_id"], again["revision"], again["state"]["title"]) == (surface_id, 1, "two")
+    assert again == {"surface_id": surface_id, "entry": BOARD, "title": again["title"], "revision": 1}
+    assert stage.run(lambda ctx: surfaces.full_state(ctx.txn, surface_id))["title"] == "two"
     assert len(stage.rows(schema.OPEN_SURFACES)) == 1
 
 
@@ -196,11 +203,11 @@ def test_the_largest_states_still_fit_into_one_welcome(stage: Any, owner: Instan
 
     def grow(n: int) -> Callable[[Any], Any]:
         stage.steady_ms += 1_000
-        return app_patch(owner, free, {f"k{n}-{i}": [i % 10] * 40 for i in range(1000)})
+        return app_patch(owner, free, {f"k{n}-{i}": [i % 10] * 40 for i in range(700)})
 
-    for n in range(5):
+    for n in range(7):
         stage.run(grow(n))
-    assert stage.refused(grow(5)).code == "state_too_large"
+    assert stage.refused(grow(7)).code == "state_too_large"
     found = stage.run(lambda ctx: surfaces.open_surfaces(ctx, owner.instance_id))
     body = {
         "protocol": 1,
@@ -214,7 +221,25 @@ def test_the_largest_states_still_fit_into_one_welcome(stage: Any, owner: Instan
         "calls": [],
         "surfaces": found,
     }
-    assert encode_message("worker.welcome", body, link="worker")
+    welcome = encode({"type": "worker.welcome", "body": body}, bytes_max=limits.RUNTIME_MESSAGE_BYTES_MAX)
+    assert decode_message(welcome, "worker", from_runtime=True)[2] == body
+
+
+def test_a_large_patch_counts_as_several(stage: Any, owner: Instance, small_limits: Any) -> None:
+    """What a patch costs goes by its values, whoever makes it; a refused one has been counted and not been copied."""
+    with small_limits(SURFACE_PATCHES_PER_SECOND_MAX=10, SURFACE_NODES_PER_PATCH=8):
+        free = opened(stage, owner, {}, FREE)
+        for patch in (app_patch(owner, free, {"a": [0] * 61}), page_patch(free, {"b": [0] * 61})):  # 64 values and keys
+            stage.run(patch)
+            refusal = stage.refused(patch)
+            assert (refusal.code, "counts as 8" in refusal.message) == ("rate_limited", True)
+        stage.run(app_patch(owner, free, {"a": None}))
+        stage.run(lambda ctx: surfaces.event_from_host(ctx, free, "tap", [0] * 15))
+        assert stage.refused(lambda ctx: surfaces.submit_from_host(ctx, free, None)).code == "rate_limited"
+        stage.steady_ms += 800
+        stage.run(app_patch(owner, free, {"a": [0] * 61}))
+        too_large = stage.refused(app_patch(owner, free, {"a": [0] * 80}))
+        assert (too_large.code, too_large.detail["path"]) == ("message_invalid", "/patch")
 
 
 def test_messages_of_each_side_are_limited_by_time(stage: Any, owner: Instance, small_limits: Any) -> None:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lineup_protocol.errors import LineUpError
-from lineup_protocol.manifest import parse_manifest
+from lineup_protocol.manifest import RESERVED_SCOPES, parse_manifest
 
 ANY_OBJECT: dict[str, Any] = {"type": "object"}
 
@@ -200,6 +200,56 @@ class TestRefused:
     @pytest.mark.parametrize("scope", ["", "Demo", "1x", "a_b", "a b", "-a", "x" * 64, "é", "a/b", "..", 1, None])
     def test_scopes(self, scope: object) -> None:
         assert "/app_scope" in faults(manifest(app_scope=scope))
+
+    @pytest.mark.parametrize("scope", sorted(RESERVED_SCOPES))
+    def test_the_names_of_the_runtimes_own_parts(self, scope: str) -> None:
+        target = {"app_scope": scope, "requires_foreground": True, "restore_previous_focus": True}
+        data = manifest(app_scope=scope, tools=[tool(f"{scope}.open", target=target)])
+        assert faults(data) == {"/app_scope": "is reserved for the Runtime's own distribution"}
+        assert parse_manifest(data, trusted=True).app_scope == scope
+        near = f"{scope}-2"
+        target = {**target, "app_scope": near}
+        parse_manifest(manifest(app_scope=near, tools=[tool(f"{near}.open", target=target)]), trusted=False)
+
+    @pytest.mark.parametrize(
+        "odd", ["White\u202eboard", "\x1b[31mred", "two\nlines", "a\u2028b", "a\u200bb", "   ", "\x00"]
+    )
+    @pytest.mark.parametrize(
+        ("place", "path"),
+        [
+            (lambda odd: {"title": odd}, "/title"),
+            (lambda odd: {"tools": [tool(title=odd)]}, "/tools/0/title"),
+            (lambda odd: {"surfaces": [{"entry": "surface/index.html", "title": odd}]}, "/surfaces/0/title"),
+        ],
+    )
+    def test_titles_that_do_not_look_like_what_they_are(self, place: Any, path: str, odd: str) -> None:
+        assert faults(manifest(**place(odd))) == {path: "must be one line of 1 to 128 printable characters"}
+
+    @pytest.mark.parametrize("odd", ["White\u202eboard", "\x1b[31mred", "a\rb", "a\u2029b", "a\u200bb", "\x85"])
+    @pytest.mark.parametrize(
+        ("place", "path"),
+        [
+            (lambda odd: {"description": odd}, "/description"),
+            (lambda odd: {"tools": [tool(description=odd)]}, "/tools/0/description"),
+            (
+                lambda odd: {"tools": [tool(input_schema={"type": "object", "description": odd})]},
+                "/tools/0/input_schema/description",
+            ),
+            (
+                lambda odd: {"tools": [tool(output_schema={"type": "object", "title": odd})]},
+                "/tools/0/output_schema/title",
+            ),
+        ],
+    )
+    def test_descriptions_that_do_not_look_like_what_they_are(self, place: Any, path: str, odd: str) -> None:
+        assert faults(manifest(**place(odd))) == {
+            path: "must have no control characters and no marks that reorder text"
+        }
+
+    def test_a_description_may_have_paragraphs_and_every_script(self) -> None:
+        said = "One line.\n\n\tIndented\u00a0text\u3000任务，עברית, العربية, 👍🏽."
+        made = parse_manifest(manifest(description=said, title="任务 · עברית 👍"), trusted=False)
+        assert (made.description, made.title) == (said, "任务 · עברית 👍")
 
     @pytest.mark.conformance("03-9.3")
     @pytest.mark.parametrize(

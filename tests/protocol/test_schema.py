@@ -396,3 +396,47 @@ def test_any_schema_is_checked_or_refused_and_never_raises(candidate: object) ->
     if not found:
         assert isinstance(candidate, dict)
         verdict(candidate, {})
+
+
+def test_a_long_enum_is_looked_up_and_not_gone_through() -> None:
+    """A MiniApp writes the schema and the value; its verdict's time must go by the value alone."""
+    compared = 0
+
+    class Counted(str):
+        __hash__ = str.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            nonlocal compared
+            compared += 1
+            return str.__eq__(self, other)
+
+    schema = {"type": "array", "items": {"enum": [Counted(f"v{n}") for n in range(256)]}}
+    assert first_fault(schema, ["v255"] * 1_000) is None
+    assert compared < 3_000
+    fault = first_fault({"type": "object", "properties": {"a/b": schema}}, {"a/b": ["v0", "v1", "w"]})
+    assert fault is not None
+    assert (fault.path, fault.rule[:20]) == ("/a~1b/2", 'must be one of "v0",')
+
+
+@pytest.mark.parametrize(
+    ("enum", "value", "holds"),
+    [
+        ([1, "1", None], 1.0, True),
+        ([1], True, False),
+        ([True], 1, False),
+        ([0, False], -0.0, True),
+        ([None], None, True),
+        ([None], 0, False),
+        (["a"], ["a"], False),
+        ([1.5], 1.5, True),
+        (["1"], 1, False),
+    ],
+)
+def test_an_enum_compares_as_json_does(enum: list[Any], value: object, holds: bool) -> None:
+    assert (first_fault({"enum": enum}, value) is None) is holds
+    validator = compile_schema({"type": "object", "properties": {"x": {"enum": enum}}})
+    if holds:
+        validator.validate({"x": value}, code="state_invalid")
+    else:
+        with pytest.raises(LineUpError):
+            validator.validate({"x": value}, code="state_invalid")

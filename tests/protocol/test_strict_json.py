@@ -185,3 +185,16 @@ def test_a_refused_value_before_a_fault_of_grammar_is_a_refusal_like_any_other(t
     with pytest.raises(LineUpError) as caught:
         decode_json(text)
     assert caught.value.code == "message_invalid"
+
+
+def test_too_many_values_for_one_message() -> None:
+    """Counted as on the other links, keys included; what stands inside strings counts for nothing."""
+    for text, values in (
+        ("[0,0,0]", 4),
+        ('{"a":[1,2],"b":{}}', 7),
+        ('["a,b:c[d{e","[]{}"]', 3),
+        ('[[],[],{"k":[{}]}]', 7),
+    ):
+        decode_json(text, nodes_max=values)
+        with pytest.raises(LineUpError, match=f"more than {values - 1} values"):
+            decode_json(text, nodes_max=values - 1)

@@ -44,7 +44,8 @@ CLOSED_BY_PERSON = "lineup.closed"  # names that start with "lineup." are the Ru
 def open_from_app(ctx: Ctx, instance: Instance, body: dict[str, Any]) -> dict[str, Any]:
     """``surface.open``: show one of the bundle's pages.
 
-    An entry that is open already is found again as it is, with its ``state``; a new one has the state that was given.
+    An entry that is open already is found again as it is; its state its MiniApp has, and it is not said again (asking
+    costs nothing, and a large state costs everybody). A new one has the state that was given.
 
     Raises:
         LineUpError: ``app_closed``, ``message_invalid``, ``rate_limited``, ``state_invalid``, ``state_too_large``.
@@ -55,11 +56,13 @@ def open_from_app(ctx: Ctx, instance: Instance, body: dict[str, Any]) -> dict[st
     opened = [ctx.need(SURFACES, (key[1],)) for key, _ in ctx.txn.scan(OPEN_SURFACES, (instance.instance_id,))]
     for known in opened:
         if known.entry == entry:
-            return _with_state(ctx, known)
+            return _named(known)
     if len(opened) >= limits.SURFACES_PER_INSTANCE_MAX:
         raise LineUpError("rate_limited", f"{len(opened)} surfaces of this instance are open; close one first")
     surface_id = ctx.new_id("f")
-    state = _as_json(body.get("state") or {}, "/state")
+    state: Any = body.get("state") or {}
+    _nodes(state, "/state")
+    state = copy_json(state, "/state")
     change = merge_patch.Change.create(ctx.txn, surface_id, state, _state_schema(declared))
     _check_size(ctx, instance, change, before=None)
     ctx.cause = instance.cause
@@ -227,6 +230,8 @@ def _state_schema(declared: dict[str, Any]) -> merge_patch.Schema:
 def _title(title: str) -> str:
     if len(title) > limits.TITLE_LENGTH_MAX:
         raise _invalid("/title", f"must have at most {limits.TITLE_LENGTH_MAX} characters")
+    if not title.isprintable():
+        raise _invalid("/title", "must be one line of printable characters")
     return title
 
 
@@ -255,11 +260,11 @@ def _patch(ctx: Ctx, surface: Surface, base_revision: int | None, patch: Any, *,
         )
     if not isinstance(patch, dict):
         raise _invalid("/patch", "must be an object")
-    patch = _as_json(patch, "/patch")
+    surface = _charged(ctx, surface, side, _nodes(patch, "/patch"))
+    patch = copy_json(patch, "/patch")
     size = len(canonical_json(patch))
     if size > limits.SURFACE_PATCH_BYTES_MAX:
         raise _too_large("/patch", size, limits.SURFACE_PATCH_BYTES_MAX)
-    surface = _charged(ctx, surface, side)
     instance = ctx.need(INSTANCES, (surface.instance_id,))
     schema = _state_schema(_declared(ctx, instance, surface.entry))
     change = merge_patch.Change.patch(ctx.txn, surface.surface_id, patch, schema)
@@ -287,13 +292,13 @@ def _input(ctx: Ctx, surface_id: str, payload: Any) -> Surface:
     """Check what a page says beside patches, and count it. Writes nothing but the surface's budget."""
     surface = _existing(ctx, surface_id)
     SURFACE.next(surface.state, SurfaceEvent.INPUT)
-    size = len(canonical_json(_as_json(payload, "/payload")))
+    surface = _charged(ctx, surface, "person", _nodes(payload, "/payload"))
+    size = len(canonical_json(copy_json(payload, "/payload")))
     if size > limits.SURFACE_PAYLOAD_BYTES_MAX:
         raise _too_large("/payload", size, limits.SURFACE_PAYLOAD_BYTES_MAX)
     waiting = _waiting(ctx, ctx.need(INSTANCES, (surface.instance_id,)))
     if waiting >= limits.INBOX_MESSAGES_PER_INSTANCE_MAX:
         raise LineUpError("rate_limited", f"{waiting} messages wait for this MiniApp already")
-    surface = _charged(ctx, surface, "person")
     ctx.txn.put(SURFACES, (surface_id,), surface)  # past the projection: people see nothing of a budget
     return surface
 
@@ -349,8 +354,8 @@ def _full_budget() -> int:
     return limits.SURFACE_PATCHES_PER_SECOND_MAX * _MESSAGE
 
 
-def _charged(ctx: Ctx, surface: Surface, side: str) -> Surface:
-    """The surface with one message less in that side's budget, which refills with steady time.
+def _charged(ctx: Ctx, surface: Surface, side: str, nodes: int) -> Surface:
+    """The surface with one message less in that side's budget, which refills with steady time; a large one is several.
 
     Raises:
         LineUpError: ``rate_limited``.
@@ -361,24 +366,28 @@ def _charged(ctx: Ctx, surface: Surface, side: str) -> Surface:
         else (surface.person_budget, surface.person_budget_ms)
     )
     refill = (ctx.now.steady_ms - since_ms) * limits.SURFACE_PATCHES_PER_SECOND_MAX
-    budget = min(_full_budget(), budget + refill) - _MESSAGE
+    counts = 1 + (nodes - 1) // limits.SURFACE_NODES_PER_PATCH
+    budget = min(_full_budget(), budget + refill) - counts * _MESSAGE
     if budget < 0:
         raise LineUpError(
-            "rate_limited", f"more than {limits.SURFACE_PATCHES_PER_SECOND_MAX} messages a second for this surface"
+            "rate_limited",
+            f"more than {limits.SURFACE_PATCHES_PER_SECOND_MAX} messages a second for this surface; "
+            f"this one of {nodes} values and keys counts as {counts}, one for each {limits.SURFACE_NODES_PER_PATCH}",
         )
     if side == "app":
         return replace(surface, app_budget=budget, app_budget_ms=ctx.now.steady_ms)
     return replace(surface, person_budget=budget, person_budget_ms=ctx.now.steady_ms)
 
 
-def _as_json(value: Any, path: str) -> Any:
-    """A copy that nobody else holds, of a shape that fits into every message that will carry it."""
+def _nodes(value: Any, path: str) -> int:
+    """How many values and keys there are, in a shape that fits into every message that will carry it."""
     nodes, depth = merge_patch.shape(value)
     if depth > limits.SURFACE_DEPTH_MAX:
         raise _invalid(path, f"must not be nested deeper than {limits.SURFACE_DEPTH_MAX}")
-    if nodes > limits.SURFACE_STATE_NODES_MAX:
-        raise _invalid(path, f"must have at most {limits.SURFACE_STATE_NODES_MAX} values and keys")
-    return copy_json(value, path)
+    most = limits.SURFACE_NODES_PER_PATCH * limits.SURFACE_PATCHES_PER_SECOND_MAX
+    if nodes > most:
+        raise _invalid(path, f"must have at most {most} values and keys")
+    return nodes
 
 
 def _invalid(path: str, rule: str) -> LineUpError:

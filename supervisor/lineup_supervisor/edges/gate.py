@@ -36,8 +36,7 @@ class GateLimits:
 
     wire: zmtp.Limits = field(default_factory=zmtp.Limits)
     handshake_s: float = 2.0  # from the accept to READY; libzmq needs a few milliseconds
-    # Handed up and not yet taken; then reading pauses. All of it may be in one transaction, for which others wait:
-    # beside a flood their p99 is 45 to 90 ms with 16, 90 to 240 with 32 or 64, and no better with 8 (busy machine).
+    # Handed up and not yet taken; then reading pauses. What of it goes on to the core at a time is its lane's business.
     undelivered_messages_max: int = 64
     undelivered_bytes_max: int = 16 * 1024 * 1024
     send_bytes_max: int = 32 * 1024 * 1024  # over it the worker does not read: worker_unresponsive

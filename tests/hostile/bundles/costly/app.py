@@ -1,0 +1,120 @@
+"""Sends what is short to say and long to judge, as fast as it is answered, within every limit or just beyond one."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import itertools
+import time
+from collections.abc import Callable
+from typing import Any
+
+from lineup_sdk import SDK, MiniApp, ToolCall
+
+app = MiniApp()
+PAGE = "surface/index.html"
+AT_ONCE = 32
+DENSE: dict[str, Any] = {f"k{n}": [0] * 1_000 for n in range(30)}  # about the most values of a message
+Message = tuple[str, dict[str, Any]]
+
+
+@app.tool("costly.send")
+async def send(call: ToolCall, sdk: SDK) -> dict[str, Any]:
+    """For ``seconds``; how many messages had which answer."""
+    until = time.monotonic() + call.input["seconds"]
+    link = sdk.surfaces._link
+    answers: collections.Counter[str] = collections.Counter()
+    message = await MESSAGES[call.input["what"]](call, sdk)
+
+    async def lane() -> None:
+        while time.monotonic() < until:
+            receipt = await link.command(*message())
+            answers[receipt.code or "accepted"] += 1
+
+    await asyncio.gather(*(lane() for _ in range(AT_ONCE)))
+    return {"answers": dict(answers)}
+
+
+@app.tool("costly.choose")
+async def choose(call: ToolCall, sdk: SDK) -> dict[str, Any]:
+    """Results of which every value has to be looked for among hundreds, and the last one is not found."""
+    until = time.monotonic() + call.input["seconds"]
+    link = sdk.surfaces._link
+    answers: collections.Counter[str] = collections.Counter()
+    refused = {name: [7] * 7_500 for name in "abcd"} | {"d": [7] * 7_500 + [8]}
+    while time.monotonic() < until:
+        receipts = [link.command("tool.complete", {"call_id": call.call_id, "result": refused}) for _ in range(8)]
+        for receipt in await asyncio.gather(*receipts):
+            answers[receipt.code or "accepted"] += 1
+    return {"a": [7] * 7_500, "b": [], "c": [], "d": []} if set(answers) == {"tool_output_invalid"} else {}
+
+
+async def patches(call: ToolCall, sdk: SDK) -> Callable[[], Message]:
+    surface_id = await opened(sdk, {})
+    return lambda: ("surface.update", {"surface_id": surface_id, "patch": DENSE})
+
+
+async def small_patches(call: ToolCall, sdk: SDK) -> Callable[[], Message]:
+    surface_id = await opened(sdk, {})
+    numbers = itertools.count()
+    return lambda: ("surface.update", {"surface_id": surface_id, "patch": {"n": [next(numbers)] * 500}})
+
+
+async def unknown_surface(call: ToolCall, sdk: SDK) -> Callable[[], Message]:
+    return lambda: ("surface.update", {"surface_id": "nobodys", "patch": DENSE})
+
+
+async def reopened(call: ToolCall, sdk: SDK) -> Callable[[], Message]:
+    await opened(sdk, DENSE)
+    return lambda: ("surface.open", {"entry": PAGE})
+
+
+async def opened_and_closed(call: ToolCall, sdk: SDK) -> Callable[[], Message]:
+    return lambda: ("surface.open", {"entry": f"{PAGE}?", "state": DENSE})
+
+
+async def saves(call: ToolCall, sdk: SDK) -> Callable[[], Message]:
+    state = {f"k{n}": [0] * 1_000 for n in range(19)}
+    return lambda: ("state.save", {"state": state})
+
+
+async def oversized_saves(call: ToolCall, sdk: SDK) -> Callable[[], Message]:
+    return lambda: ("state.save", {"state": DENSE})
+
+
+async def oversized_results(call: ToolCall, sdk: SDK) -> Callable[[], Message]:
+    result = {**DENSE, "z": "x" * 600_000}
+    return lambda: ("tool.complete", {"call_id": call.call_id, "result": result})
+
+
+async def results_of_nothing(call: ToolCall, sdk: SDK) -> Callable[[], Message]:
+    return lambda: ("tool.complete", {"call_id": "nobodys", "result": DENSE})
+
+
+async def questions(call: ToolCall, sdk: SDK) -> Callable[[], Message]:
+    fields = [{"name": f"f{n}", "type": "text", "label": "x" * 60, "required": False} for n in range(400)]
+    return lambda: ("ui.request", {"request": {"kind": "input", "title": "t", "fields": fields}})
+
+
+async def opened(sdk: SDK, state: dict[str, Any]) -> str:
+    receipt = await sdk.surfaces.request_open(PAGE, state=state)
+    receipt.raise_if_refused()
+    surface_id: str = receipt.detail["surface_id"]
+    return surface_id
+
+
+MESSAGES = {
+    made.__name__: made
+    for made in (
+        patches,
+        small_patches,
+        unknown_surface,
+        reopened,
+        opened_and_closed,
+        saves,
+        oversized_saves,
+        oversized_results,
+        results_of_nothing,
+        questions,
+    )
+}
