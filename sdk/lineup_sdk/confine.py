@@ -22,6 +22,7 @@ import sys
 from typing import Any
 
 ENVIRONMENT = "LINEUP_LIMITS"  # the Runtime's settings: one JSON object, see ``apply``
+_LIFELINE = 0
 REPORT = "LINEUP_REPORT"  # number of an inherited unix socket: the listener of what ``seal`` denies goes through it
 _LAYERS = {"S3": ("seccomp",), "S2": ("seccomp", "landlock", "parent_pid"), "S1": ("parent_pid",)}
 
@@ -52,8 +53,8 @@ def apply(level: str, limits: str | bytes | None = None) -> None:
     """Apply every layer of ``level``. ``limits`` is the Runtime's JSON; None takes it from the environment.
 
     ``{"rlimits": {name: value}, "landlock": {"read": [...], "list": [...], "write": [...]} | null,
-    "seccomp": base64, "seal": base64, "reporting_seal": base64, "parent_pid": int | null, "lifeline": fd | null,
-    "nice": int}``
+    "seccomp": base64, "seal": base64, "reporting_seal": base64, "parent_pid": int | null, "lifeline": bool,
+    "nice": int}``. With ``lifeline`` the standard input is one: a pipe whose other end the supervisor alone holds.
     """
     global _applied, _report
     settings = _settings(limits)
@@ -63,8 +64,8 @@ def apply(level: str, limits: str | bytes | None = None) -> None:
     missing = [name for name in _LAYERS.get(level, ("an unknown level",)) if not settings.get(name)]
     if missing:
         raise ConfineError(f"isolation level {level} needs settings that are missing: {', '.join(missing)}")
-    if settings.get("lifeline") is not None:
-        _watch_lifeline(int(settings["lifeline"]))
+    if settings.get("lifeline"):
+        _watch_lifeline()
     if settings.get("parent_pid"):
         _die_with(int(settings["parent_pid"]))
     _limit_resources(settings.get("rlimits") or {})
@@ -144,35 +145,37 @@ def _prctl(option: int, value: int, layer: str) -> None:
         raise _failed(layer)
 
 
-def _watch_lifeline(lifeline: int) -> None:
+def _watch_lifeline() -> None:
     """Leave as soon as the supervisor, which alone holds the other end, is gone; SIGKILL when bubblewrap is.
 
     Until the link is up nothing else would end this process. Later the Runtime arms the lifeline for bubblewrap, which
-    takes this process along; ``seal`` then closes it, so that app code cannot touch it.
+    takes this process along and keeps the lifeline as its standard input; ``seal`` then puts /dev/null in its place
+    here, so that app code cannot touch it.
     """
     try:
         signal.signal(signal.SIGIO, lambda *_: os._exit(1))
-        fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
-        fcntl.fcntl(lifeline, fcntl.F_SETFL, os.O_NONBLOCK | os.O_ASYNC)
+        fcntl.fcntl(_LIFELINE, fcntl.F_SETOWN, os.getpid())
+        fcntl.fcntl(_LIFELINE, fcntl.F_SETFL, os.O_NONBLOCK | os.O_ASYNC)
     except OSError as error:
         raise ConfineError(f"the lifeline is not usable: {error}") from error
-    _leave_if_orphaned(lifeline)
+    _leave_if_orphaned()
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, "parent-death signal")
 
 
-def _leave_if_orphaned(lifeline: int) -> None:
+def _leave_if_orphaned() -> None:
     try:
-        if os.read(lifeline, 1) == b"":
+        if os.read(_LIFELINE, 1) == b"":
             os._exit(1)
     except BlockingIOError:
         pass
 
 
 def _release_lifeline() -> None:
-    lifeline = (_applied or {}).pop("lifeline", None)
-    if lifeline is not None:
-        _leave_if_orphaned(lifeline)
-        os.close(lifeline)
+    if (_applied or {}).pop("lifeline", False):
+        _leave_if_orphaned()
+        nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        os.dup2(nothing, _LIFELINE)
+        os.close(nothing)
         signal.signal(signal.SIGIO, signal.SIG_DFL)
 
 

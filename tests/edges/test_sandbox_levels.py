@@ -57,19 +57,22 @@ class Stage:
             )
         )
         info = os.open(os.devnull, os.O_WRONLY)
+        lifeline, held = os.pipe2(os.O_CLOEXEC)
         try:
             done = subprocess.run(
-                sandbox.with_descriptors(command.argv, info=info, lifeline=None),
+                sandbox.with_descriptors(command.argv, info=info),
                 env=command.env,
                 cwd=command.cwd,
                 pass_fds=(info,) if command.sandboxed else (),
+                stdin=lifeline,
                 capture_output=True,
                 text=True,
                 timeout=30,
                 check=False,
             )
         finally:
-            os.close(info)
+            for descriptor in (info, lifeline, held):
+                os.close(descriptor)
         assert done.stdout, f"it ended with {done.returncode}: {done.stderr[-2000:]}"
         found = json.loads(done.stdout.splitlines()[-1])
         assert isinstance(found, dict)
@@ -264,6 +267,121 @@ say(names=sorted(os.environ), argv="".join(sys.argv), descriptors=sorted(map(int
         assert found["pid"] == 1
         assert found["cwd"] == "/tmp"
         assert str(stage.home) not in json.dumps(found), "it does not learn where the Runtime lives"
+
+
+@pytest.mark.parametrize("level", CONFINED)
+def test_of_its_own_process_it_reads_what_it_needs(stage: Stage, level: str) -> None:
+    """And not what its folder in ``/proc`` tells of the machine: connections, sockets, mounts."""
+    code = """
+def read(path):
+    return bool(os.listdir(path) if os.path.isdir(path) else open(path, "rb").read(100))
+me = str(os.getpid())
+say(**{path: attempt(lambda: read("/proc/" + path)) for path in %r})
+"""
+    own = [f"self/{name}" for name in sandbox_policy.PROC_SELF]
+    found = stage.run(level, code % [*own, "thread-self/stat"])
+    assert found.pop("thread-self/stat").startswith("PermissionError"), "nobody needs the folder of a thread"
+    assert set(found.values()) == {"done: True"}, found
+    tables = ["tcp", "tcp6", "udp", "unix", "netlink", "dev", "route", "arp"]
+    others = ["mountinfo", "mounts", "mountstats", "cgroup", "task", "ns", "io", "attr/current", "mem"]
+    paths = [f"{at}/{name}" for at in ("self/net", "net", "thread-self/net") for name in tables]
+    paths += ["self", "self/net", "net", "self/task", *(f"self/{name}" for name in others)]
+    assert_all_refused(stage.run(level, code % paths))
+    assert_all_refused(
+        stage.run(
+            level,
+            """
+say(**{name: attempt(lambda: open(f"/proc/{os.getpid()}/{name}").read()) for name in ("net/tcp", "mountinfo")},
+    task=attempt(lambda: open(f"/proc/self/task/{threading.get_native_id()}/net/unix").read()),
+    link=attempt(lambda: (os.symlink("/proc/self/net", os.environ["TMPDIR"] + "/n"),
+                          open(os.environ["TMPDIR"] + "/n/tcp").read())))
+""",
+        )
+    )
+
+
+@pytest.mark.parametrize("level", CONFINED)
+def test_what_may_only_be_read_is_not_held_or_watched(stage: Stage, level: str) -> None:
+    """A lease would make the machine's owner wait who opens the file for writing; a watch tells who else reads."""
+    found = stage.run(
+        level,
+        """
+import ctypes, fcntl
+files = {"own": os.environ["LINEUP_BUNDLE"] + "/app.py", "shared": json.__file__, "library": confine.__file__}
+def of(path, command, value):
+    return fcntl.fcntl(os.open(path, os.O_RDONLY), command, value)
+def inotify():
+    if ctypes.CDLL(None, use_errno=True).inotify_init() < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+left, right = socket.socketpair()
+say(**{"lease " + name: attempt(lambda: of(path, fcntl.F_SETLEASE, fcntl.F_RDLCK)) for name, path in files.items()},
+    **{"watch " + name: attempt(lambda: of(os.path.dirname(path), fcntl.F_NOTIFY, fcntl.DN_ACCESS))
+       for name, path in files.items()},
+    high_bits=attempt(lambda: ctypes.CDLL(None).syscall(72, left.fileno(), ctypes.c_ulong(1 << 32 | 1024), 2)),
+    owner=attempt(lambda: fcntl.fcntl(left, fcntl.F_SETOWN, -1)),
+    signal=attempt(lambda: fcntl.fcntl(left, fcntl.F_SETSIG, 9)),
+    unknown=attempt(lambda: fcntl.fcntl(left, 1040, 0)),
+    inotify=attempt(inotify))
+""",
+    )
+    assert found.pop("high_bits") == "done: -1", "what the kernel does not look at does not get it past"
+    for name in ("unknown", "inotify"):
+        assert found.pop(name).startswith("OSError: [Errno 38]"), name
+    assert_all_refused(found)
+
+
+@pytest.mark.parametrize("level", CONFINED)
+def test_locks_of_its_own_files_work(stage: Stage, level: str) -> None:
+    """Of a database with two connections in each of SQLite's modes, of libraries that lock their files; and pipes."""
+    found = stage.run(
+        level,
+        """
+import fcntl, sqlite3
+tmp = os.environ["TMPDIR"]
+def database(mode):
+    path = f"{tmp}/{mode}.db"
+    one, two = (sqlite3.connect(path, isolation_level=None, timeout=0) for _ in range(2))
+    said = one.execute(f"pragma journal_mode={mode}").fetchone()[0]
+    one.execute("create table t (x)")
+    one.execute("begin immediate"); one.execute("insert into t values (1)")
+    try:
+        two.execute("begin immediate")
+    except sqlite3.OperationalError as error:
+        held = str(error)
+    one.execute("commit")
+    two.execute("insert into t values (2)")
+    return said, held, one.execute("select count(*) from t").fetchone()[0]
+def locks(take, release):
+    with open(f"{tmp}/locked", "w") as one, open(f"{tmp}/locked", "w") as two:
+        take(one, fcntl.LOCK_EX)
+        try:
+            take(two, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            said = "not held"
+        except BlockingIOError:
+            said = "held"
+        take(one, release)
+    return said
+def pipe():
+    read, write = os.pipe()
+    fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, 1 << 16)
+    return fcntl.fcntl(write, fcntl.F_GETPIPE_SZ)
+def descriptors():
+    copy = fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, 30)
+    os.set_blocking(copy, os.get_blocking(1)); os.set_inheritable(copy, True)
+    return copy >= 30 and os.get_inheritable(copy)
+say(delete=attempt(lambda: database("delete")), wal=attempt(lambda: database("wal")),
+    flock=attempt(lambda: locks(fcntl.flock, fcntl.LOCK_UN)), lockf=attempt(lambda: locks(fcntl.lockf, fcntl.LOCK_UN)),
+    pipe=attempt(pipe), descriptors=attempt(descriptors))
+""",
+    )
+    assert found == {
+        "delete": "done: ('delete', 'database is locked', 2)",
+        "wal": "done: ('wal', 'database is locked', 2)",
+        "flock": "done: 'held'",
+        "lockf": "done: 'not held'",
+        "pipe": "done: 65536",
+        "descriptors": "done: True",
+    }, "POSIX locks are of the whole process"
 
 
 @pytest.mark.parametrize("level", CONFINED)

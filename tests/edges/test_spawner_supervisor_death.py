@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import secrets
 import select
 import signal
@@ -59,6 +60,8 @@ peer = context.socket(zmq.DEALER)
 peer.connect(os.environ["LINEUP_SOCKET"])
 """
 IDLE = PRELUDE + "peer.send(b'hello')\ntime.sleep(600)\n"
+# As every worker does before it loads an app, which then hears nothing any more: only the kernel can end it.
+DEAF = PRELUDE + "peer.send(b'hello')\ntime.sleep(1)\nconfine.seal()\nprint('sealed', flush=True)\nwhile True: pass\n"
 DOUBLE_FORK = PRELUDE + (
     "for _ in range(3):\n"
     "    if os.fork() == 0:\n"
@@ -85,6 +88,11 @@ def alive(marker: str) -> list[psutil.Process]:
         except psutil.NoSuchProcess:
             continue
     return found
+
+
+def sealed(home: Path) -> list[bytes]:
+    """What of the workers' logs says that they are sealed."""
+    return re.findall(rb"sealed", b"".join(path.read_bytes() for path in (home / "logs").rglob("*.log")))
 
 
 def until(condition: Callable[[], bool], seconds: float) -> bool:
@@ -118,13 +126,15 @@ class Supervisor:
 
 @pytest.mark.parametrize(
     ("level", "entry", "processes"),
-    [("S3", IDLE, 0), ("S3", DOUBLE_FORK, 16), ("S2", IDLE, 0), ("S1", IDLE, 0)],
-    ids=["S3", "S3-double-fork", "S2", "S1"],
+    [("S3", IDLE, 0), ("S3", DOUBLE_FORK, 16), ("S2", IDLE, 0), ("S1", IDLE, 0), ("S3", DEAF, 0), ("S2", DEAF, 0)],
+    ids=["S3", "S3-double-fork", "S2", "S1", "S3-deaf", "S2-deaf"],
 )
 def test_nothing_survives_a_killed_supervisor(home: Path, level: str, entry: str, processes: int) -> None:
     supervisor = Supervisor(home, level, 3, entry, processes)
     supervisor.wait_for(b"spawning")
     supervisor.wait_for(b"message", 3)
+    if entry is DEAF:
+        assert until(lambda: len(sealed(home)) == 3, 20), "each has said so in its log"
     assert len(alive(supervisor.marker)) >= (10 if processes else 4), "workers, forks and the service are up"
     supervisor.kill()
     assert until(lambda: not alive(supervisor.marker), 2.0), f"left: {alive(supervisor.marker)}"

@@ -42,6 +42,8 @@ _RECEIVE = 0xC0502100
 _SEND = 0xC0182101
 _LISTENER = "anon_inode:seccomp notify"
 _LOW_32 = 0xFFFF_FFFF
+# Calls that are many in one: the argument that says which, and the names of what is denied.
+_ASKED = (("ioctl", policy.DENIED_IOCTLS, 1), ("fcntl", policy.DENIED_FCNTLS, 1), ("prctl", policy.DENIED_PRCTLS, 0))
 
 
 class Denials:
@@ -154,7 +156,7 @@ def describe(number: int, arguments: list[int]) -> str:
     name = seccomp.names_by_number().get(number, f"system call {number}")
     if name == "socket":
         return f"{name} {_domain(arguments[0] & _LOW_32)}"
-    for which, values, argument in (("ioctl", policy.DENIED_IOCTLS, 1), ("prctl", policy.DENIED_PRCTLS, 0)):
+    for which, values, argument in _ASKED:
         if name == which:
             value = arguments[argument] & _LOW_32
             return f"{name} {next((known for known, code in values.items() if code == value), hex(value))}"

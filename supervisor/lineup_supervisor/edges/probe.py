@@ -236,14 +236,15 @@ def _command(level: policy.Level, stage: _Stage, bwrap: str | None) -> sandbox.C
 def _run(command: sandbox.Command) -> tuple[int, str, str]:
     """Exit code, output and errors of the probe; a hanging one is killed and gives -9."""
     info = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
-    argv = sandbox.with_descriptors(command.argv, info=info, lifeline=None)
+    lifeline, held = os.pipe2(os.O_CLOEXEC)
+    argv = sandbox.with_descriptors(command.argv, info=info)
     try:
         done = subprocess.run(
             argv,
             env=command.env,
             cwd=command.cwd,
             pass_fds=(info,) if command.sandboxed else (),
-            stdin=subprocess.DEVNULL,
+            stdin=lifeline,
             capture_output=True,
             start_new_session=True,
             timeout=PROBE_S_MAX,
@@ -252,7 +253,8 @@ def _run(command: sandbox.Command) -> tuple[int, str, str]:
     except subprocess.TimeoutExpired as late:
         return -9, (late.stdout or b"").decode("utf-8", "replace"), f"no answer within {PROBE_S_MAX:g} s"
     finally:
-        os.close(info)
+        for descriptor in (info, lifeline, held):
+            os.close(descriptor)
     return done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace")
 
 

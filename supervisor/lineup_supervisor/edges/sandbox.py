@@ -29,7 +29,6 @@ BWRAP_VERSION_MIN = (0, 8)  # --disable-userns
 _SETTINGS = "LINEUP_LIMITS"  # read by lineup_sdk.confine
 # The spawner puts the numbers in.
 INFO_FD = "{info_fd}"
-LIFELINE_FD = "{lifeline_fd}"
 REPORT_FD = "{report_fd}"
 REPORT_VARIABLE = "LINEUP_REPORT"  # read by lineup_sdk.confine: where what seccomp denies is reported from
 WORKER_ENTRY = "from lineup_sdk.worker import main; main()"
@@ -221,10 +220,9 @@ def _command_s3(request: SandboxRequest, layout: PythonLayout, bwrap: str | None
     return Command((*argv, "--info-fd", INFO_FD, "--", *python), {}, sandboxed=True)
 
 
-def with_descriptors(argv: tuple[str, ...], *, info: int, lifeline: int | None, report: int | None = None) -> list[str]:
+def with_descriptors(argv: tuple[str, ...], *, info: int, report: int | None = None) -> list[str]:
     """The command line with the numbers of the inherited descriptors; of one that is None it is told nothing."""
-    number = "null" if lifeline is None else str(lifeline)
-    values = {INFO_FD: str(info), f'"{LIFELINE_FD}"': number, REPORT_FD: "" if report is None else str(report)}
+    values = {INFO_FD: str(info), REPORT_FD: "" if report is None else str(report)}
     for placeholder, value in values.items():
         argv = tuple(part.replace(placeholder, value) for part in argv)
     return list(argv)
@@ -236,7 +234,7 @@ def _settings(request: SandboxRequest, layout: PythonLayout) -> str:
         "rlimits": _rlimits(request.level, request.limits),
         "nice": policy.WORKER_NICENESS,
         "parent_pid": None if request.level == "S3" else os.getpid(),
-        "lifeline": LIFELINE_FD if request.level == "S3" else None,
+        "lifeline": request.level == "S3",
     }
     if request.level != "S1":
         # Only a pid namespace takes along what has forked and left its session; without one there must be no children.
@@ -264,13 +262,14 @@ def _rlimits(level: policy.Level, limits: policy.WorkerLimits) -> dict[str, int]
 
 
 def _landlock(request: SandboxRequest, layout: PythonLayout) -> dict[str, list[str]]:
+    own = [f"/proc/self/{name}" for name in policy.PROC_SELF]
     if request.level == "S3":
         read = [*layout.read, "/lib", "/lib64", policy.BUNDLE_DIR, policy.PACKAGES_DIR, policy.SITE_DIR]
-        return {"read": [*read, "/proc/self", *policy.DEVICES], "list": [], "write": [policy.TMP_DIR, "/dev/null"]}
+        return {"read": [*read, *own, *policy.DEVICES], "list": [], "write": [policy.TMP_DIR, "/dev/null"]}
     read = [*layout.read, "/lib", "/lib64", request.bundle_path, layout.site, layout.sdk, layout.protocol]
     listed = [os.path.dirname(layout.sdk), os.path.dirname(layout.protocol)]
     return {
-        "read": [*read, "/proc/self", *policy.DEVICES],
+        "read": [*read, *own, *policy.DEVICES],
         "list": listed,
         "write": [request.scratch_dir, "/dev/null"],
     }

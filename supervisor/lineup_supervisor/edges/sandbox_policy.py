@@ -88,6 +88,10 @@ DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
 # Read where they exist; names, times and time zones only.
 DATA_FILES = ("/etc/ld.so.cache", "/etc/localtime", "/usr/share/zoneinfo")
 
+# What a worker may read of itself below /proc/self: what libraries ask for to measure or to close what is theirs.
+# Neither ``net`` (on S2 the machine's own connections and sockets) nor ``mountinfo`` (where the bundle lies).
+PROC_SELF = ("cmdline", "environ", "fd", "limits", "maps", "smaps", "smaps_rollup", "stat", "statm", "status")
+
 # ---- system calls (seccomp). Whatever is not named gets ENOSYS, so a newer kernel adds nothing.
 
 
@@ -104,7 +108,7 @@ ALLOWED = _words(
     link linkat symlink symlinkat
     truncate ftruncate fallocate fsync fdatasync sync_file_range fadvise64 flock
     getxattr lgetxattr fgetxattr listxattr llistxattr flistxattr
-    dup dup2 dup3 fcntl pipe pipe2 poll ppoll select pselect6 epoll_create epoll_create1 epoll_ctl epoll_wait
+    dup dup2 dup3 pipe pipe2 poll ppoll select pselect6 epoll_create epoll_create1 epoll_ctl epoll_wait
     epoll_pwait epoll_pwait2 eventfd eventfd2 timerfd_create timerfd_settime timerfd_gettime signalfd signalfd4
     sendfile splice tee copy_file_range
     mmap munmap mprotect mremap madvise brk msync mincore membarrier
@@ -169,6 +173,27 @@ IOCTLS = {  # no TIOCSTI, no TIOCLINUX: neither is here
 DENIED_IOCTLS = {"TIOCSTI": 0x5412, "TIOCLINUX": 0x541C, "TIOCCONS": 0x541D}
 DENIED_PRCTLS = {"PR_SET_PDEATHSIG": 1, "PR_SET_DUMPABLE": 4, "PR_SET_PTRACER": 0x5961_6D61, "PR_SET_MM": 35}
 PRCTLS = {"PR_GET_DUMPABLE": 3, "PR_SET_NAME": 15, "PR_GET_NAME": 16, "PR_SET_SECCOMP": 22, "PR_SET_VMA": 0x5356_4D41}
+
+# Locks stay: SQLite needs them in its own tmp, and no filter sees whether a descriptor is one of a shared file.
+FCNTLS = {
+    "F_DUPFD": 0,
+    "F_GETFD": 1,
+    "F_SETFD": 2,
+    "F_GETFL": 3,
+    "F_SETFL": 4,
+    "F_GETLK": 5,
+    "F_SETLK": 6,
+    "F_SETLKW": 7,
+    "F_OFD_GETLK": 36,
+    "F_OFD_SETLK": 37,
+    "F_OFD_SETLKW": 38,
+    "F_DUPFD_CLOEXEC": 1030,
+    "F_SETPIPE_SZ": 1031,
+    "F_GETPIPE_SZ": 1032,
+}
+# A lease makes whoever opens the file for writing wait, and tells of it; so does a watch on a folder: both work on what
+# may only be read and others read, too. An owner and a number make the kernel send signals.
+DENIED_FCNTLS = {"F_SETLEASE": 1024, "F_NOTIFY": 1026, "F_SETOWN": 8, "F_SETOWN_EX": 15, "F_SETSIG": 10}
 
 DOMAINS = 46  # of sockets, that Linux has numbers for
 SOCKET_TYPES = 16

@@ -69,6 +69,8 @@ def _compile_main(sec: ModuleType, level: policy.Level, *, children: bool, deny:
         _add(sec, rules, allow, "clone", sec.Arg(0, sec.MASKED_EQ, policy.CLONE_THREAD | policy.CLONE_NAMESPACES, 0))
     for request in policy.IOCTLS.values():
         _add(sec, rules, allow, "ioctl", sec.Arg(1, sec.MASKED_EQ, _LOW_32, request))
+    for command in policy.FCNTLS.values():
+        _add(sec, rules, allow, "fcntl", sec.Arg(1, sec.MASKED_EQ, _LOW_32, command))
     for option in policy.PRCTLS.values():
         _add(sec, rules, allow, "prctl", sec.Arg(0, sec.MASKED_EQ, _LOW_32, option))
     _add(sec, rules, allow, "sched_setscheduler", sec.Arg(1, sec.MASKED_EQ, _LOW_32, policy.SCHED_OTHER))
@@ -103,6 +105,8 @@ def _deny_always(sec: ModuleType, rules: object, deny: int, level: policy.Level,
         _add(sec, rules, deny, "clone", sec.Arg(0, sec.MASKED_EQ, policy.CLONE_THREAD, 0))
     for request in policy.DENIED_IOCTLS.values():
         _add(sec, rules, deny, "ioctl", sec.Arg(1, sec.MASKED_EQ, _LOW_32, request))
+    for command in policy.DENIED_FCNTLS.values():
+        _add(sec, rules, deny, "fcntl", sec.Arg(1, sec.MASKED_EQ, _LOW_32, command))
     for option in policy.DENIED_PRCTLS.values():
         _add(sec, rules, deny, "prctl", sec.Arg(0, sec.MASKED_EQ, _LOW_32, option))
     _add(sec, rules, deny, "prlimit64", sec.Arg(0, sec.NE, 0))
@@ -120,7 +124,16 @@ def names_by_number() -> Mapping[int, str]:
     """The system calls that are denied by name, by their numbers on this machine."""
     sec = _binding()
     found: dict[int, str] = {}
-    for name in {*policy.DENIED, *policy.ALLOWED_S3_ONLY, *policy.SEALED, "clone", "ioctl", "prctl", "prlimit64"}:
+    for name in {
+        *policy.DENIED,
+        *policy.ALLOWED_S3_ONLY,
+        *policy.SEALED,
+        "clone",
+        "fcntl",
+        "ioctl",
+        "prctl",
+        "prlimit64",
+    }:
         with contextlib.suppress(OSError, ValueError):
             found[sec.resolve_syscall(sec.Arch.NATIVE, name)] = name
     return found

@@ -85,15 +85,15 @@ class Process:
             if command.sandboxed:
                 info_read, info_write = _info_pipe()
                 self._lifeline_read, self._lifeline_held = os.pipe2(os.O_CLOEXEC)
-                argv = with_descriptors(command.argv, info=info_write, lifeline=self._lifeline_read, report=report)
-                passed += [info_write, self._lifeline_read]
+                argv = with_descriptors(command.argv, info=info_write, report=report)
+                passed += [info_write]
             elif report is not None:
                 env = {**env, REPORT_VARIABLE: str(report)}
             child = subprocess.Popen(
                 argv,
                 env=env,
                 cwd=command.cwd,
-                stdin=subprocess.DEVNULL,
+                stdin=self._lifeline_read if command.sandboxed else subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL if stdout is None else stdout,
                 stderr=subprocess.DEVNULL if stderr is None else stderr,
                 close_fds=True,
@@ -163,8 +163,9 @@ class Process:
     def arm(self) -> None:
         """The worker runs (its link is up): from here on the kernel kills bubblewrap when the lifeline ends.
 
-        ``F_SETSIG`` of SIGKILL on the read end, which bubblewrap has inherited and so keeps open; our exit closes the
-        write end. Must come before any app code can run; the worker closes its own copy before it loads the app.
+        ``F_SETSIG`` of SIGKILL on the read end, which bubblewrap keeps open as its standard input (every other
+        descriptor it closes); our exit closes the write end. Must come before any app code can run; the worker lets go
+        of its own copy before it loads the app.
         """
         if self._ended or self._lifeline_read < 0:
             return
