@@ -90,6 +90,7 @@ class History:
     host: HostLog = field(default_factory=HostLog)
     tools: dict[str, dict[str, Any]] = field(default_factory=dict)
     restarts_max: int = 5
+    starting_max: int = 4
     audit: list[dict[str, Any]] = field(default_factory=list)
     audit_head: dict[str, Any] = field(default_factory=dict)
     status: dict[str, Any] = field(default_factory=dict)

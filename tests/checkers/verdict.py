@@ -23,6 +23,8 @@ CHECKERS = (
     refusals.check_clock_of_questions,
     restarts.check_restarts,
     restarts.check_closed,
+    restarts.check_late_starts,
+    restarts.check_share,
     audit.check_chain,
     audit.check_refusals,
     remains.check_rest,

@@ -8,6 +8,7 @@ import pytest
 
 from core.harness import CONFIRM, Core, rebuild
 from lineup_supervisor.core import invariants
+from lineup_supervisor.core.policy import Policy
 from lineup_supervisor.core.schema import (
     AGENTS,
     CALLS,
@@ -21,14 +22,18 @@ from lineup_supervisor.core.schema import (
     OPERATIONS,
     OUTBOX_ITEMS,
     START_QUEUE,
+    STARTS,
     TIMER_DUE,
     TIMERS,
+    USAGE,
     WANTED,
     Mark,
     TimerRow,
+    Usage,
 )
 from lineup_supervisor.core.tables import CallState, InstanceState, OperationState
 from lineup_supervisor.core.txn import Txn
+from simulation import bundles
 
 
 def first(txn: Txn, table: Any) -> tuple[Any, Any]:
@@ -48,7 +53,7 @@ def drop(table: Any) -> Any:
 
 
 BREAKS = {
-    "count of open calls": (change(AGENTS, in_flight=7), "open calls and counts 7"),
+    "count of open calls": (change(AGENTS, in_flight=99), "open calls and counts 99"),
     "index of open calls": (drop(OPEN_CALLS), "listed as open"),
     "rests in routing": (change(CALLS, status=CallState.ROUTING), "rests in routing"),
     "result missing": (change(CALLS, status=CallState.COMPLETED), "with result None"),
@@ -61,8 +66,13 @@ BREAKS = {
     "live and not listed": (drop(LIVE_INSTANCES), "listed as live"),
     "workers": (change(META, workers_live=9), "counted 9"),
     "nobody starts it": (lambda txn: [txn.delete(WANTED, k) for k, _ in list(txn.scan(WANTED))], "is not wanted"),
-    "queue": (lambda txn: txn.put(START_QUEUE, (1, "i-x"), Mark()), "in the start queue and not wanted"),
+    "queue": (lambda txn: txn.put(START_QUEUE, ("lab", 1, "i-x"), Mark()), "in the start queue and not wanted"),
+    "starts": (change(STARTS, waiting=9), "starts under way and waiting are"),
+    "room": (change(META, policy=Policy(workers_starting_max=5)), "lab4 waits to be started though there is room"),
+    "share": (change(META, policy=Policy(workers_starting_max=2)), "2 starts of lab2 are under way, 1 may be"),
     "questions": (change(INTERACTIONS, status="cancelled"), "listed as open"),
+    "bytes of questions": (change(INTERACTIONS, charged=7), "waiting questions of ['chat'] are not counted"),
+    "room of questions": (lambda txn: txn.put(USAGE, ("lab", "questions"), Usage(bytes=7)), "count 7 bytes"),
     "operation": (change(OPERATIONS, state=OperationState.COMPLETED), "operation"),
     "timers": (lambda txn: txn.put(TIMER_DUE, ("x", "y"), TimerRow(clock="wall", due_ms=1)), "timers differ"),
     "clock of a call": (
@@ -77,14 +87,18 @@ BREAKS = {
 
 @pytest.fixture
 def busy() -> Core:
-    """One of everything: open calls, a question, an operation, a full outbox."""
-    core = Core()
+    """One of everything: open calls, a question, an operation, a full outbox, starts under way."""
+    core = Core(manifests=(bundles.lab("lab3"), bundles.lab("lab4")))
     core.connect("a1")
     core.call_accepted("lab.direct", call_id="k1")
     core.call_accepted("confirm", CONFIRM, call_id="k2")
     core.call_accepted("timer.start", {"duration_seconds": 60}, call_id="k3")
     core.call("nobody.knows", call_id="k4")
     core.start("lab")
+    for n in range(2):
+        core.call_accepted("lab2.direct", call_id=f"s{n}", conversation=f"s{n}")
+    for app in ("lab3", "lab4"):
+        core.call_accepted(f"{app}.direct", call_id=app)
     core.check()
     return core
 

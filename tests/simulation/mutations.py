@@ -352,6 +352,11 @@ def restart_for_ever(patch: Patch) -> None:
     patch.set(embodiment, "_too_many_crashes", lambda ctx, instance: False)
 
 
+@mutation("one MiniApp takes every start that there is")
+def take_every_start(patch: Patch) -> None:
+    patch.set(embodiment, "_share", lambda ctx: ctx.policy.workers_starting_max)
+
+
 @mutation("an idle worker stays")
 def never_reclaim(patch: Patch) -> None:
     patch.set(embodiment, "idle_over", lambda ctx, instance_id: None)

@@ -23,6 +23,7 @@ QUICK = (
     "answer-twice",
     "leak-focus",
     "close-without-settling",
+    "take-every-start",
     "never-reclaim",
     "leak-share",
     "fire-twice",

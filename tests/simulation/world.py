@@ -50,7 +50,9 @@ class World:
         self.seed = seed
         self.rng = random.Random(seed)
         self.mix = mix or draw(self.rng)
-        self.history = History(seed=seed, tools=bundles.TOOLS, restarts_max=self.mix.restarts_max)
+        self.history = History(
+            seed=seed, tools=bundles.TOOLS, restarts_max=self.mix.restarts_max, starting_max=self.mix.starting_max
+        )
         self.wall_ms = START_WALL_MS
         self.steady_ms = 0
         self.resting = False

@@ -1,8 +1,12 @@
-"""Which instances have a process just now. Owns ``WORKERS``, ``WANTED`` and ``START_QUEUE``.
+"""Which instances have a process just now. Owns ``WORKERS``, ``WANTED``, ``START_QUEUE`` and ``STARTS``.
 
 An instance wants a worker while there is something that only its code can do: undelivered inbox items, running calls,
 its own pending questions, an open surface on screen. Everything here is derived again from rows after each event that
 touched an instance, so that no start can be forgotten.
+
+Whose turn it is to start: the MiniApp's with the fewest starts under way, of these the one that waits longest; but no
+MiniApp has more than half of the starts. So one that hangs in each of its starts holds up itself, and nobody waits for
+ever: each start ends in time, and then who waits longest has no more of them under way than anybody else.
 """
 
 from __future__ import annotations
@@ -29,15 +33,18 @@ from lineup_supervisor.core.schema import (
     OPEN_INTERACTIONS,
     OPEN_SURFACES,
     START_QUEUE,
+    STARTS,
     WANTED,
     WORKERS,
     App,
     Instance,
     Mark,
+    Starts,
     Wish,
     Worker,
 )
 from lineup_supervisor.core.tables import WORKER, CallState, InstanceState, WorkerEvent, WorkerState
+from lineup_supervisor.core.txn import Key
 
 replace = msgspec.structs.replace
 _MARK = Mark()
@@ -46,6 +53,7 @@ _MARK = Mark()
 _PEACEFUL = ("runtime_restart",)
 # Ends that another start would only repeat.
 _HOPELESS = ("isolation_insufficient", "app_start_failed")
+_LATE = "start_timeout"
 
 
 def wants_worker(ctx: Ctx, instance: Instance) -> bool:
@@ -97,7 +105,7 @@ def _reconcile_one(ctx: Ctx, instance: Instance) -> None:
         _forget_wish(ctx, instance.instance_id)
     if worker is None:
         if wanted and not timers.is_armed(ctx, "restart", instance.instance_id):
-            _enqueue(ctx, instance.instance_id)
+            _enqueue(ctx, instance)
     elif worker.state == WorkerState.READY:
         inbox.flush(ctx, instance.instance_id)
         if not wanted:
@@ -109,20 +117,49 @@ def _forget_wish(ctx: Ctx, instance_id: str) -> None:
     ctx.delete(WANTED, (instance_id,))
 
 
-def _enqueue(ctx: Ctx, instance_id: str) -> None:
-    wish = ctx.need(WANTED, (instance_id,))
+def _enqueue(ctx: Ctx, instance: Instance) -> None:
+    wish = ctx.need(WANTED, (instance.instance_id,))
     if wish.queued_ms is None:
-        ctx.put(WANTED, (instance_id,), Wish(queued_ms=ctx.now.steady_ms))
-        ctx.put(START_QUEUE, (ctx.now.steady_ms, instance_id), _MARK)
+        _queue(ctx, instance.instance_id, instance.app_scope, ctx.now.steady_ms)
         ctx.set_meta(starts_queued=ctx.meta.starts_queued + 1)
+
+
+def _queue(ctx: Ctx, instance_id: str, app_scope: str, since_ms: int) -> None:
+    ctx.put(WANTED, (instance_id,), Wish(queued_ms=since_ms, app_scope=app_scope))
+    ctx.put(START_QUEUE, (app_scope, since_ms, instance_id), _MARK)
+    _count(ctx, app_scope, waiting=1)
 
 
 def _dequeue(ctx: Ctx, instance_id: str) -> None:
     wish = ctx.get(WANTED, (instance_id,))
     if wish is not None and wish.queued_ms is not None:
-        ctx.delete(START_QUEUE, (wish.queued_ms, instance_id))
+        ctx.delete(START_QUEUE, (wish.app_scope, wish.queued_ms, instance_id))
+        _count(ctx, wish.app_scope, waiting=-1)
         ctx.set_meta(starts_queued=ctx.meta.starts_queued - 1)
         ctx.put(WANTED, (instance_id,), Wish())
+
+
+def _count(ctx: Ctx, app_scope: str, *, under_way: int = 0, waiting: int = 0) -> None:
+    starts = ctx.get(STARTS, (app_scope,)) or Starts()
+    starts = Starts(under_way=max(0, starts.under_way + under_way), waiting=max(0, starts.waiting + waiting))
+    if starts.under_way or starts.waiting:
+        ctx.put(STARTS, (app_scope,), starts)
+    else:
+        ctx.delete(STARTS, (app_scope,))
+
+
+def adopt_queue(ctx: Ctx) -> None:
+    """At boot: a queue of version 0.1.0 has keys without the MiniApp and was not counted."""
+    old = []
+    for key, _ in ctx.txn.scan(START_QUEUE):
+        if not isinstance(key[0], int):  # integers sort before names
+            break
+        old.append((key[0], str(key[1])))
+    for since_ms, instance_id in old:
+        ctx.delete(START_QUEUE, (since_ms, instance_id))
+        _queue(ctx, instance_id, ctx.need(INSTANCES, (instance_id,)).app_scope, since_ms)
+    if old:
+        ctx.set_meta(starts_queued=sum(starts.waiting for _, starts in ctx.txn.scan(STARTS)))
 
 
 def _start_from_queue(ctx: Ctx) -> None:
@@ -130,21 +167,42 @@ def _start_from_queue(ctx: Ctx) -> None:
     if ctx.meta.stopping:
         return
     while ctx.meta.starts_queued and ctx.meta.workers_starting < ctx.policy.workers_starting_max:
-        first = ctx.txn.first(START_QUEUE, ())
-        if first is None:
-            return
+        turn = _next_turn(ctx)
+        if turn is None:
+            return  # it comes when one of its MiniApp's starts is over
         if ctx.meta.workers_live >= ctx.policy.workers_max:
             _make_room(ctx)
             return  # it comes when one that was let go has exited
-        instance_id = str(first[1])
+        instance_id = str(turn[2])
         _dequeue(ctx, instance_id)
         _start(ctx, ctx.need(INSTANCES, (instance_id,)))
 
 
+def _share(ctx: Ctx) -> int:
+    """How many starts of one MiniApp may be under way."""
+    return max(1, min(ctx.policy.workers_starting_max, ctx.policy.workers_max) // 2)
+
+
+def _next_turn(ctx: Ctx) -> Key | None:
+    """The key in ``START_QUEUE`` of the next start, None if all that wait have their share: a look at each MiniApp."""
+    share = _share(ctx)
+    found: tuple[int, Key, Key] | None = None
+    for app, starts in ctx.txn.scan(STARTS):
+        if not starts.waiting or starts.under_way >= share or (found and found[0] < starts.under_way):
+            continue
+        first = ctx.txn.first(START_QUEUE, app)
+        if first is not None and (found is None or (starts.under_way, first[1:]) < found[:2]):
+            found = (starts.under_way, first[1:], first)
+    return found[2] if found else None
+
+
 def _make_room(ctx: Ctx) -> None:
-    """Let go of one idle worker for each start that waits; those that are on their way out already count."""
+    """Let go of one idle worker for each start that has its turn when there is room; those that are on their way out
+    already count."""
+    share = _share(ctx)
+    waiting = sum(starts.waiting for _, starts in ctx.txn.scan(STARTS) if starts.under_way < share)
     going = sum(1 for _, worker in ctx.txn.scan(WORKERS) if worker.state == WorkerState.STOPPING)
-    for _ in range(going, ctx.meta.starts_queued):
+    for _ in range(going, waiting):
         if not _let_go_of_one(ctx):
             return
 
@@ -161,6 +219,7 @@ def _start(ctx: Ctx, instance: Instance) -> None:
     )
     ctx.put(WORKERS, (instance.instance_id,), worker)
     ctx.set_meta(workers_starting=ctx.meta.workers_starting + 1, workers_live=ctx.meta.workers_live + 1)
+    _count(ctx, instance.app_scope, under_way=1)
     timers.set_timer(
         ctx, "steady", ctx.now.steady_ms + ctx.policy.worker_start_timeout_ms, "start", instance.instance_id
     )
@@ -193,8 +252,10 @@ def ready(ctx: Ctx, instance: Instance, worker: Worker) -> None:
     state = WORKER.next(worker.state, WorkerEvent.READY)
     if state == worker.state:
         return
-    ctx.put(WORKERS, (instance.instance_id,), replace(worker, state=state))
-    ctx.set_meta(workers_starting=max(0, ctx.meta.workers_starting - 1))
+    if instance.late_starts:
+        instance = ctx.put(INSTANCES, (instance.instance_id,), replace(instance, late_starts=0))
+    ctx.put(WORKERS, (instance.instance_id,), replace(worker, state=state, stop_reason=""))
+    _start_is_over(ctx, instance)
     timers.clear_timer(ctx, "start", instance.instance_id)
     audit(
         ctx,
@@ -207,13 +268,18 @@ def ready(ctx: Ctx, instance: Instance, worker: Worker) -> None:
     ctx.touch(instance.instance_id)
 
 
+def _start_is_over(ctx: Ctx, instance: Instance) -> None:
+    ctx.set_meta(workers_starting=max(0, ctx.meta.workers_starting - 1))
+    _count(ctx, instance.app_scope, under_way=-1)
+
+
 def stop(ctx: Ctx, worker: Worker, reason: str, grace_ms: int) -> None:
     """Ask the edge to end the process; its exit is a later event."""
     state = WORKER.next(worker.state, WorkerEvent.STOP)
     if state == worker.state:
         return
     if worker.state == WorkerState.STARTING:
-        ctx.set_meta(workers_starting=max(0, ctx.meta.workers_starting - 1))
+        _start_is_over(ctx, ctx.need(INSTANCES, (worker.instance_id,)))
     ctx.put(WORKERS, (worker.instance_id,), replace(worker, state=state, stop_reason=reason))
     timers.clear_timer(ctx, "start", worker.instance_id)
     timers.clear_timer(ctx, "idle", worker.instance_id)
@@ -257,14 +323,14 @@ def exited(ctx: Ctx, instance_id: str, incarnation: int, reason: str, detail: st
     peaceful = reason in _PEACEFUL or (worker.state == WorkerState.STOPPING and not worker.condemned)
     WORKER.next(worker.state, WorkerEvent.EXIT)
     ctx.delete(WORKERS, (instance_id,))
+    instance = ctx.need(INSTANCES, (instance_id,))
     if worker.state == WorkerState.STARTING:
-        ctx.set_meta(workers_starting=max(0, ctx.meta.workers_starting - 1))
+        _start_is_over(ctx, instance)
     ctx.set_meta(workers_live=max(0, ctx.meta.workers_live - 1))
     for timer in ("start", "idle"):
         timers.clear_timer(ctx, timer, instance_id)
     audit(ctx, "worker.exited", instance_id, incarnation=incarnation, reason=reason, detail=detail or None)
     ctx.touch(instance_id)
-    instance = ctx.need(INSTANCES, (instance_id,))
     if instance.state == InstanceState.CLOSED:
         return
     if reason in _HOPELESS:
@@ -275,6 +341,11 @@ def exited(ctx: Ctx, instance_id: str, incarnation: int, reason: str, detail: st
         times = ctx.policy.restarts_max + 1
         what = f"its process ended {times} times" if times > 1 else "its process ended"
         _close_broken(ctx, instance, "app_crashed", f"{what}: {detail or reason}", {"reason": reason, "ends": times})
+        return
+    if worker.state == WorkerState.STARTING and worker.stop_reason == _LATE and _too_many_late_starts(ctx, instance):
+        times, seconds = ctx.policy.late_starts_max + 1, ctx.policy.worker_start_timeout_ms / 1000
+        what = f"its process was not ready within {seconds:g} s, {times} times in a row"
+        _close_broken(ctx, instance, "app_crashed", what, {"reason": _LATE, "ends": times})
         return
     for key, _ in list(ctx.txn.scan(OPEN_CALLS, (instance_id,))):
         calls.worker_lost(ctx, ctx.need(CALLS, key[1:]), detail or reason, reason)
@@ -291,6 +362,14 @@ def _too_many_crashes(ctx: Ctx, instance: Instance) -> bool:
     crashes = (*(at for at in instance.crashes if at > since), ctx.now.steady_ms)
     ctx.put(INSTANCES, (instance.instance_id,), replace(instance, crashes=crashes))
     return len(crashes) > ctx.policy.restarts_max
+
+
+def _too_many_late_starts(ctx: Ctx, instance: Instance) -> bool:
+    """One that hangs while it is loaded: the window of ``_too_many_crashes`` would never see enough of its ends."""
+    instance = ctx.need(INSTANCES, (instance.instance_id,))
+    late_starts = instance.late_starts + 1
+    ctx.put(INSTANCES, (instance.instance_id,), replace(instance, late_starts=late_starts))
+    return late_starts > ctx.policy.late_starts_max
 
 
 def _back_off(ctx: Ctx, instance: Instance) -> None:
@@ -349,10 +428,9 @@ def idle_over(ctx: Ctx, instance_id: str) -> None:
 def start_timed_out(ctx: Ctx, instance_id: str) -> None:
     worker = ctx.get(WORKERS, (instance_id,))
     if worker is not None and worker.state == WorkerState.STARTING:
+        ctx.put(WORKERS, (instance_id,), replace(worker, stop_reason=_LATE))
         audit(ctx, "worker.start_timeout", instance_id, incarnation=worker.incarnation)
-        ctx.emit(
-            fx.StopWorker(instance_id=instance_id, incarnation=worker.incarnation, reason="start_timeout", grace_ms=0)
-        )
+        ctx.emit(fx.StopWorker(instance_id=instance_id, incarnation=worker.incarnation, reason=_LATE, grace_ms=0))
 
 
 def restart_due(ctx: Ctx, instance_id: str) -> None:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from lineup_supervisor.core import retention
+from lineup_supervisor.core import quotas, retention
 from lineup_supervisor.core.audit import NO_HASH
 from lineup_supervisor.core.ctx import META_KEY
 from lineup_supervisor.core.outbox import OPERATOR
@@ -37,9 +37,11 @@ from lineup_supervisor.core.schema import (
     SESSION_ENTRIES,
     SESSIONS,
     START_QUEUE,
+    STARTS,
     SURFACES,
     TIMER_DUE,
     TIMERS,
+    USAGE,
     WANTED,
     WORKERS,
     Meta,
@@ -125,20 +127,42 @@ def _workers(txn: Txn) -> Iterator[str]:
         yield f"{len(workers)} workers, {starting} starting, counted {meta.workers_live} and {meta.workers_starting}"
     if (starts := sum(1 for _ in txn.scan(START_QUEUE))) != meta.starts_queued:
         yield f"{starts} wait to be started, counted {meta.starts_queued}"
+    yield from _starts(txn)
     for key, wish in txn.scan(WANTED):
-        queued = [k for k, _ in txn.scan(START_QUEUE) if k[1] == key[0]]
-        if [k[0] for k in queued] != ([] if wish.queued_ms is None else [wish.queued_ms]):
+        queued = [k for k, _ in txn.scan(START_QUEUE) if k[2] == key[0]]
+        if [k[:2] for k in queued] != ([] if wish.queued_ms is None else [(wish.app_scope, wish.queued_ms)]):
             yield f"{key[0]} is wanted with place {wish.queued_ms} and queued at {queued}"
         if wish.queued_ms is None and txn.get(WORKERS, key) is None and not _restarts(txn, str(key[0])):
             yield f"{key[0]} wants a worker and nothing will start one"
     for key, _ in txn.scan(START_QUEUE):
-        if txn.get(WANTED, (key[1],)) is None:
-            yield f"{key[1]} is in the start queue and not wanted"
-        if txn.get(WORKERS, (key[1],)) is not None:
-            yield f"{key[1]} is in the start queue and has a worker"
+        if txn.get(WANTED, (key[2],)) is None:
+            yield f"{key[2]} is in the start queue and not wanted"
+        if txn.get(WORKERS, (key[2],)) is not None:
+            yield f"{key[2]} is in the start queue and has a worker"
     for key, _ in txn.scan(INBOX):
         if txn.get(WANTED, (key[0],)) is None:
             yield f"{key[0]} has a delivery waiting and is not wanted"
+
+
+def _starts(txn: Txn) -> Iterator[str]:
+    """Each MiniApp's starts are counted, no more are under way than half of what may be, or one, and none waits while
+    there is room for it."""
+    meta = txn.get(META, META_KEY) or Meta()
+    most = max(1, min(meta.policy.workers_starting_max, meta.policy.workers_max) // 2)
+    waiting = Counter(str(key[0]) for key, _ in txn.scan(START_QUEUE))
+    starting = [key for key, worker in txn.scan(WORKERS) if worker.state == WorkerState.STARTING]
+    under_way = Counter(i.app_scope if (i := txn.get(INSTANCES, key)) is not None else "" for key in starting)
+    counted = {str(key[0]): (starts.under_way, starts.waiting) for key, starts in txn.scan(STARTS)}
+    found = {app: (under_way[app], waiting[app]) for app in {*under_way, *waiting}}
+    if counted != found:
+        yield f"starts under way and waiting are {found}, counted {counted}"
+    for app, count in under_way.items():
+        if count > most:
+            yield f"{count} starts of {app} are under way, {most} may be"
+    is_full = len(starting) >= meta.policy.workers_starting_max or meta.workers_live >= meta.policy.workers_max
+    for app in waiting:
+        if under_way[app] < most and not is_full and not meta.stopping:
+            yield f"{app} waits to be started though there is room"
 
 
 def _restarts(txn: Txn, instance_id: str) -> bool:
@@ -146,7 +170,11 @@ def _restarts(txn: Txn, instance_id: str) -> bool:
 
 
 def _interactions(txn: Txn) -> Iterator[str]:
+    charged: Counter[str] = Counter()
     for key, row in txn.scan(INTERACTIONS):
+        charged[row.app_scope] += row.charged
+        if row.charged and row.status not in ("pending", "presented"):
+            yield f"interaction {key[0]} is {row.status} and still counts {row.charged} bytes"
         listed = txn.get(OPEN_INTERACTIONS, (row.instance_id, row.interaction_id)) is not None
         if listed == INTERACTION.is_final(row.status):
             yield f"interaction {key[0]} is {row.status} and {'' if listed else 'not '}listed as open"
@@ -155,6 +183,11 @@ def _interactions(txn: Txn) -> Iterator[str]:
         waits = txn.get(INTERACTIONS_BY_CALL, (row.parent_agent_id, row.parent_call_id, row.interaction_id)) is not None
         if waits != (row.status in ("pending", "presented")):
             yield f"interaction {key[0]} is {row.status} and {'' if waits else 'not '}in the way of its call's timeout"
+    for (scope, kind), usage in txn.scan(USAGE):
+        if kind == quotas.QUESTIONS and usage.bytes != charged.pop(str(scope), 0):
+            yield f"questions of {scope} count {usage.bytes} bytes, which is not the sum of those that wait"
+    if lacking := sorted(scope for scope, count in charged.items() if count):
+        yield f"waiting questions of {lacking} are not counted"
     asked: Counter[tuple[str, str]] = Counter()
     for by_call, _ in txn.scan(INTERACTIONS_BY_CALL):
         asked[str(by_call[0]), str(by_call[1])] += 1

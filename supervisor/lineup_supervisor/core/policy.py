@@ -29,13 +29,18 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """processes at once; further instances wait for one that nobody needs"""
 
     workers_starting_max: int = 4
-    """starts at once; more would only slow each other down"""
+    """starts at once; more would only slow each other down. One MiniApp has at most half of them under way, so that
+    others start beside one that hangs while it is loaded"""
 
     restarts_max: int = 5
     """unexpected ends of one instance's worker within the window; one more closes the instance"""
 
     restart_window_ms: int = 60_000
     """window of the restart intensity"""
+
+    late_starts_max: int = 2
+    """starts of one instance in a row that were not ready in time; one more closes the instance. They are too slow to
+    come together within the restart window, and each holds up others of its MiniApp"""
 
     restart_delay_ms_min: int = 50
     """delay before the second start in a window; doubles with each further one"""

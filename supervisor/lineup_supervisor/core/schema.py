@@ -219,6 +219,7 @@ class Instance(Row, frozen=True, kw_only=True):
     incarnation: int = 0
     next_inbox: int = 1
     crashes: tuple[int, ...] = ()  # steady times of its worker's unexpected ends, within the restart window
+    late_starts: int = 0  # in a row that were not ready in time
     last_used_ms: int = 0  # steady
     close_asked: bool = False
 
@@ -232,7 +233,7 @@ class Worker(Row, frozen=True, kw_only=True):
     started_ms: int  # steady
     pid: int | None = None
     sent_seq: int = 0
-    stop_reason: str = ""  # with ``condemned``: the sentence of its violation
+    stop_reason: str = ""  # with ``condemned``: the sentence of its violation; ``start_timeout`` while it starts
     condemned: bool = False  # it broke a rule of the link and is being killed; nothing it says counts any more
     welcomed: bool = False  # it has been told everything, so that changes must follow it from now on
 
@@ -241,6 +242,14 @@ class Wish(Row, frozen=True, kw_only=True):
     """Key ``(instance_id,)``: the instance needs a worker; ``queued_ms`` (steady) is its place in ``START_QUEUE``."""
 
     queued_ms: int | None = None
+    app_scope: str = ""  # set with ``queued_ms``: the instance itself may be gone when it leaves the queue
+
+
+class Starts(Row, frozen=True, kw_only=True):
+    """Key ``(app_scope,)``: a MiniApp that has starts under way or waiting; others have no row."""
+
+    under_way: int = 0  # workers in ``STARTING``
+    waiting: int = 0  # rows of ``START_QUEUE``
 
 
 class InboxItem(Row, frozen=True, kw_only=True):
@@ -282,6 +291,7 @@ class Interaction(Row, frozen=True, kw_only=True):
     session_id: str = ""
     entry: int = 0  # its place in the timeline, 0 if it has none
     purpose: dict[str, Any] | None = None  # runtime_policy: what the answer decides
+    charged: int = 0  # bytes that it counts against its MiniApp's quota while it waits for a person
 
 
 class Session(Row, frozen=True, kw_only=True):
@@ -501,7 +511,8 @@ INSTANCES = Table("instances", Instance, "instance")
 LIVE_INSTANCES = Table("live_instances", Mark)  # (conversation_id, app_scope, instance_id)
 WORKERS = Table("workers", Worker, "worker")
 WANTED = Table("wanted", Wish)
-START_QUEUE = Table("start_queue", Mark)  # (steady_ms, instance_id): wanted, waits for room
+START_QUEUE = Table("start_queue", Mark)  # (app_scope, steady_ms, instance_id): wanted, waits for its turn
+STARTS = Table("starts", Starts)
 INBOX = Table("inbox", InboxItem)
 INTERACTIONS = Table("interactions", Interaction, "interaction")
 OPEN_INTERACTIONS = Table("open_interactions", Mark)  # (instance_id, interaction_id): not final

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from lineup_protocol import limits
 from lineup_supervisor.core import (
     actions,
     agents,
@@ -77,6 +78,7 @@ def _boot(ctx: Ctx, event: ev.Boot) -> None:
     for key, worker in list(ctx.txn.scan(WORKERS)):
         embodiment.exited(ctx, str(key[0]), worker.incarnation, "runtime_restart", "the Runtime was restarted")
     ctx.set_meta(workers_starting=0, workers_live=0)  # what else is wanted is in the queue, however many there are
+    embodiment.adopt_queue(ctx)
     retention.tidy(ctx)
     _wake(ctx, event)
 
@@ -122,7 +124,8 @@ def _halt_if_done(ctx: Ctx) -> None:
 
 
 def _worker_exited(ctx: Ctx, event: ev.WorkerExited) -> None:
-    embodiment.exited(ctx, event.instance_id, event.incarnation, event.reason, event.detail)
+    detail = event.detail[: limits.REASON_LENGTH_MAX]  # it may end with the worker's last words
+    embodiment.exited(ctx, event.instance_id, event.incarnation, event.reason, detail)
     _halt_if_done(ctx)
 
 
