@@ -73,6 +73,7 @@ def test_a_consent_and_what_comes_of_it_can_be_used_by_everybody(scheme: str, re
     dialog = consent(person)
     expect(dialog).to_contain_text("Reminder would like to show you notifications")
     expect(dialog).to_contain_text("You asked the agent for a reminder")
+    expect(dialog.get_by_test_id("consent-scope")).to_have_text("reminder")  # a title may be another one's, this not
     look("1-asked")
     dialog.get_by_role("button", name="Always allow").click()
     expect(dialog).to_have_count(0)

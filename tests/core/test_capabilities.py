@@ -236,6 +236,8 @@ def test_the_operator_may_forbid_a_capability_to_all(stage: Any, board: Instance
     [
         ({"reason": ""}, "/reason"),
         ({"reason": "x" * (limits.REASON_LENGTH_MAX + 1)}, "/reason"),
+        ({"reason": "to \u202ehelp"}, "/reason"),
+        ({"reason": "\x1b[31mred"}, "/reason"),
         ({"arguments": {}}, "/arguments/title"),
         ({"arguments": {"title": "x", "more": 1}}, "/arguments/more"),
         ({"arguments": {"title": ""}}, "/arguments/title"),

@@ -452,6 +452,28 @@ async def test_d12_the_surface_port_is_kept_over_restarts(workspace: Any, run_di
     await again.stop()
 
 
+@pytest.mark.parametrize("name", ["surface.port", KEY_NAME])
+@pytest.mark.parametrize("left", ["folder", "empty", "garbage", "pipe", "link"])
+async def test_no_leftover_in_the_run_directory_prevents_a_start(
+    workspace: Any, run_dir: Path, name: str, left: str
+) -> None:
+    path = run_dir / name
+    path.unlink()
+    if left == "folder":
+        (path / "inside").mkdir(parents=True)
+    elif left == "pipe":
+        os.mkfifo(path, 0o600)
+    elif left == "link":
+        path.symlink_to("nowhere")
+    else:
+        path.write_bytes(b"" if left == "empty" else b"\xff" * 3_000)
+    other = Workspace(run_dir, workspace.link, await welcome(), "t", workspace.port)
+    token, _ = other.sessions.issue()
+    assert other.sessions.check(token)
+    await other.start()
+    await other.stop()
+
+
 async def welcome() -> Any:
     from lineup_hostshell.host_session import Welcome
 

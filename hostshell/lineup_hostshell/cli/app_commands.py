@@ -40,10 +40,9 @@ def _under_apps(name: str, *examples: str) -> Callable[[Callable[..., Any]], cli
 
 
 def _print_apps(home: Path, *, as_json: bool) -> None:
-    from lineup_hostshell.cli.link import read
+    from lineup_hostshell.cli.link import read_rows
 
-    answer = read(home, "apps", {})
-    found = answer.get("apps", []) if isinstance(answer, dict) else answer
+    found = read_rows(home, "apps", {})
     if as_json:
         print_json(found)
         return

@@ -80,6 +80,20 @@ def read(home: Path, name: str, args: dict[str, Any]) -> Any:
         return reader.query(name, args)
 
 
+def read_rows(home: Path, name: str, args: dict[str, Any], most: int | None = None) -> list[dict[str, Any]]:
+    """The rows of one list, page after page: all of them, or the first ``most``. Raises like ``open_reader``."""
+    with open_reader(home) as reader:
+        rows: list[dict[str, Any]] = []
+        after: Any = None
+        while True:
+            left = {} if most is None else {"limit": most - len(rows)}
+            page = reader.query(name, {**args, **left} if after is None else {**args, **left, "after": after})
+            rows += page[name]
+            after = page.get("next")
+            if after is None or (most is not None and len(rows) >= most):
+                return rows
+
+
 def act(home: Path, name: str, args: dict[str, Any]) -> Any:
     """The detail of one durable action. Raises like ``ask``."""
     try:

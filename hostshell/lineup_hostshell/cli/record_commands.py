@@ -9,13 +9,15 @@ import click
 
 from lineup_hostshell.cli.failure import CALL_EXITS, CommandFailure
 from lineup_hostshell.cli.group import ID, command, home_option, json_option
-from lineup_hostshell.cli.output import ago, print_json, print_table, safe_line, say, to_json
+from lineup_hostshell.cli.output import ago, note, print_json, print_table, safe_line, say, to_json
 
 CALL_STATES = (
     "received", "routing", "waiting_for_app", "running", "submitted",
     "completed", "failed", "cancelled", "expired", "rejected",
 )  # fmt: skip
 _LIMIT_DEFAULT = 50
+_STORY_ENTRIES_MAX = 2_000
+_INTERACTIONS_MAX = 1_000  # of those that are over, the newest
 _SUMMARY_LENGTH_MAX = 60
 
 
@@ -36,14 +38,16 @@ _SUMMARY_LENGTH_MAX = 60
 def calls(home: Path, as_json: bool, state: str | None, limit: int) -> None:
     """List tool calls, the newest first."""
     from lineup_hostshell.cli.call_progress import waits_for_a_person
-    from lineup_hostshell.cli.link import read
+    from lineup_hostshell.cli.link import read_rows
 
-    args: dict[str, Any] = {"limit": limit}
+    args: dict[str, Any] = {}
     if not as_json:
         args["brief"] = True  # the table has no room for inputs and results, which may be large
     if state is not None:
         args["state"] = state
-    records = read(home, "calls", args)["calls"]
+    records = read_rows(home, "calls", args, limit)
+    if state == "open":  # its pages are not in the order of time
+        records.sort(key=lambda record: str(record.get("created_at")), reverse=True)
     if as_json:
         print_json(records)
         return
@@ -78,10 +82,11 @@ def _percent(record: dict[str, Any]) -> str:
 @click.argument("object_id", metavar="ID", type=ID)
 def story(home: Path, as_json: bool, object_id: str) -> None:
     """Tell the whole causal chain of one call, interaction, operation or instance."""
-    from lineup_hostshell.cli.link import read
     from lineup_hostshell.cli.story_view import language, story_lines
 
-    entries = read(home, "story", {"id": object_id})["entries"]
+    entries, more = _story(home, object_id)
+    if more:
+        note(f"The story goes on; these are its first {len(entries)} entries. `lineup audit export` has all of them.")
     if as_json:
         print_json(entries)
         return
@@ -89,6 +94,21 @@ def story(home: Path, as_json: bool, object_id: str) -> None:
         raise CommandFailure(f"nothing is known of {object_id!r}", "`lineup calls` and `lineup status` list the ids")
     for line in story_lines(entries, about=object_id, lang=language()):
         click.echo(line)
+
+
+def _story(home: Path, object_id: str) -> tuple[list[dict[str, Any]], bool]:
+    """Its entries, page after page, and whether there are more than anybody reads."""
+    from lineup_hostshell.cli.link import open_reader
+
+    entries: list[dict[str, Any]] = []
+    with open_reader(home) as reader:
+        args: dict[str, Any] = {"id": object_id}
+        while True:
+            page = reader.query("story", args)
+            entries += page["entries"]
+            if "next" not in page or len(entries) >= _STORY_ENTRIES_MAX:
+                return entries, "next" in page
+            args["after"] = page["next"]
 
 
 @command("interactions", "lineup interactions", "lineup interactions --state completed --json")
@@ -105,10 +125,17 @@ def story(home: Path, as_json: bool, object_id: str) -> None:
 )
 def interactions(home: Path, as_json: bool, state: str) -> None:
     """List the questions that wait for a person."""
-    from lineup_hostshell.cli.link import read
+    from lineup_hostshell.cli.link import read_rows
 
-    answer = read(home, "interactions", {} if state == "open" else {"state": "all"})
-    records = [record for record in answer["interactions"] if state in ("open", "all", record.get("status"))]
+    args: dict[str, Any] = {} if as_json else {"brief": True}  # the table has room for a few words of each
+    if state == "open":
+        records = read_rows(home, "interactions", args)
+    else:
+        every = read_rows(home, "interactions", {**args, "state": "all"}, _INTERACTIONS_MAX)
+        if len(every) == _INTERACTIONS_MAX:
+            note(f"Of all interactions the newest {_INTERACTIONS_MAX} were looked at.")
+        records = [record for record in every if state in ("all", record.get("status"))]
+    records.sort(key=lambda record: str(record.get("created_at")))
     if as_json:
         print_json(records)
         return

@@ -10,7 +10,9 @@ import click
 from lineup_hostshell.cli.failure import EXIT_NO_RUNTIME
 from lineup_hostshell.cli.group import command, home_option, json_option
 from lineup_hostshell.cli.homes import find_runtime
-from lineup_hostshell.cli.output import print_facts, print_json, print_table, safe_line, say, size
+from lineup_hostshell.cli.output import note, print_facts, print_json, print_table, safe_line, say, size
+
+INSTANCES_SHOWN_MAX = 50  # in the table; each conversation has one at least
 
 
 @command("status", "lineup status", "lineup status --json")
@@ -69,10 +71,14 @@ def _print(report: dict[str, Any]) -> None:
                 instance.get("worker_pid") or "none",
                 instance.get("incarnation"),
             )
-            for instance in instances
+            for instance in instances[:INSTANCES_SHOWN_MAX]
         ],
         empty="No instance is live.",
     )
+    if (more := len(instances) - INSTANCES_SHOWN_MAX) > 0:
+        click.echo(f"and {more:,} more; --json has them all.")
+    for name in report.get("truncated") or ():
+        note(f"There are more {safe_line(name)} than are listed here.")
 
 
 def app_state(app: dict[str, Any]) -> str:

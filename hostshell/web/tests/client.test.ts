@@ -1,7 +1,9 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import type { LinkEvents } from "../src/runtime/link";
 import type { JsonObject, Result } from "../src/runtime/rows";
 import { Client } from "../src/state/client";
 import * as journal from "../src/state/journal";
+import { entry, interaction, session, snapshot } from "./fixtures";
 
 interface Asked {
   actionId: string;
@@ -97,6 +99,67 @@ describe("answers", () => {
     journal.keep({ action_id: "w-1", name: "interaction.answer", args: {}, at: "2020-01-01T00:00:00Z" });
     client.start();
     expect(asked).toEqual([]);
+  });
+});
+
+describe("what has more pages", () => {
+  /** The answers of a Runtime that has these pages, by the place that is asked. */
+  function answering(pages: Record<string, Result["detail"]>): JsonObject[] {
+    const asked: JsonObject[] = [];
+    vi.spyOn(client.link, "query").mockImplementation(async (_name, args = {}) => {
+      asked.push(args);
+      const detail = pages[String(args.after ?? "")];
+      return detail === undefined ? { accepted: false, code: "no_runtime" } : { accepted: true, detail };
+    });
+    return asked;
+  }
+  const row = (id: string) => interaction({ interaction_id: id, cut: true }) as unknown as JsonObject;
+  const events = () => (client.link as unknown as { events: LinkEvents }).events;
+
+  it("questions that a snapshot had no room for are read to the end", async () => {
+    const asked = answering({
+      a: { interactions: [row("q-2")], next: "b" },
+      b: { interactions: [row("q-3")] },
+    });
+    events().snapshot(snapshot({ interactions: [interaction()], interactions_next: "a" }));
+    await settled();
+    expect(asked).toEqual([
+      { after: "a", brief: true },
+      { after: "b", brief: true },
+    ]);
+    expect(Object.keys(client.store.getState().interactions).sort()).toEqual(["q-1", "q-2", "q-3"]);
+  });
+
+  it("nothing more is read of a snapshot that is whole", async () => {
+    const asked = answering({});
+    events().snapshot(snapshot({ interactions: [interaction()] }));
+    await settled();
+    expect(asked).toEqual([]);
+  });
+
+  it("one question is read whole when it is shown", async () => {
+    const asked = answering({ "": interaction() as unknown as JsonObject });
+    client.dispatch({ type: "interactions.read", interactions: [interaction({ cut: true })] });
+    await client.readInteraction("q-1");
+    expect(asked).toEqual([{ interaction_id: "q-1" }]);
+    expect(client.store.getState().interactions["q-1"]?.cut).toBeUndefined();
+  });
+
+  it("a session is read to its end", async () => {
+    const part = (n: number, more: JsonObject) => ({
+      session: session() as unknown as JsonObject,
+      instance: null,
+      snapshot: null,
+      operations: [],
+      entries: [entry(n) as unknown as JsonObject],
+      interactions: [],
+      sessions: [],
+      calls: [],
+      ...more,
+    });
+    answering({ "": part(1, { next: "1" }), "1": part(2, {}) });
+    await client.readSession("s-1");
+    expect(client.store.getState().histories["s-1"]?.entries.map((each) => each.n)).toEqual([1, 2]);
   });
 });
 

@@ -13,14 +13,41 @@ function changes(revision: number, ...rows: Change[]): WorkspaceEvent {
 }
 
 function page(before: number | null, ...ns: number[]): WorkspaceEvent {
-  const read = { entries: ns.map((n) => entry(n)), interactions: [], sessions: [], calls: [] };
-  return { type: "page.read", conversation_id: "c-1", before, limit: 3, page: read };
+  const more = ns[0] !== 1; // a conversation begins with its entry 1
+  const read = { entries: ns.map((n) => entry(n)), interactions: [], sessions: [], calls: [], more };
+  return { type: "page.read", conversation_id: "c-1", before, page: read };
 }
 
 const started = given([
   { type: "snapshot", snapshot: snapshot({ conversations: [conversation()] }), at: Date.parse(AT) },
 ]);
 const numbers = (state: Workspace) => state.timelines["c-1"]?.entries.map((row) => row.n);
+
+describe("questions of which there is the beginning only", () => {
+  const cut = interaction({ cut: true });
+  const read = (row = interaction()): WorkspaceEvent => ({ type: "interactions.read", interactions: [row] });
+  const taken = (row = cut): WorkspaceEvent => ({
+    type: "snapshot",
+    snapshot: snapshot({ interactions: [row], truncated: ["interactions"] }),
+    at: 0,
+  });
+
+  it("become whole when they are read, and stay so", () => {
+    const some = given([taken()]);
+    expect(some.interactions["q-1"]?.cut).toBe(true);
+    expect(some.truncated).toEqual(["interactions"]);
+    const all = given([read()], some);
+    expect(all.interactions["q-1"]?.cut).toBeUndefined();
+    expect(given([taken()], all).interactions["q-1"]?.cut).toBeUndefined();
+    expect(given([read(cut)], all).interactions["q-1"]?.cut).toBeUndefined();
+  });
+
+  it("are read again after they have changed", () => {
+    const newer = interaction({ cut: true, updated_at: "2026-11-30T10:00:09Z" });
+    expect(given([read(), taken(newer)]).interactions["q-1"]?.cut).toBe(true);
+    expect(given([read(), read(newer)]).interactions["q-1"]?.cut).toBe(true);
+  });
+});
 
 describe("snapshots", () => {
   it("take the place of everything that is live", () => {
@@ -136,6 +163,17 @@ describe("timelines", () => {
     expect(all.timelines["c-1"]?.complete).toBe(true);
   });
 
+  it("may be shorter than was asked, and still have more before them", () => {
+    const empty = { entries: [], interactions: [], sessions: [], calls: [], more: false };
+    const short = given([page(null, 9), page(9, 8)], started);
+    expect(short.timelines["c-1"]?.complete).toBe(false);
+    const cut: WorkspaceEvent = { type: "page.read", conversation_id: "c-1", before: 8, page: empty };
+    expect(given([cut], short).timelines["c-1"]?.complete).toBe(true);
+    const trimmed = { ...empty, entries: [entry(7)] };
+    const first: WorkspaceEvent = { type: "page.read", conversation_id: "c-1", before: 8, page: trimmed };
+    expect(given([first], short).timelines["c-1"]?.complete).toBe(true);
+  });
+
   it("keep entries that came while a page was on its way", () => {
     expect(numbers(given([page(null, 7, 8), add(9), page(null, 7, 8)], started))).toEqual([7, 8, 9]);
   });
@@ -183,9 +221,9 @@ describe("echoes", () => {
   it("give way to the entry that they became, from a delta or a page", () => {
     const mine = entry(1, { author: "person", action_id: "w-1" });
     expect(given([echo, changes(2, { kind: "entry", id: "c-1/1", row: mine })], started).echoes).toEqual([]);
-    const read = { entries: [mine], interactions: [], sessions: [], calls: [] };
+    const read = { entries: [mine], interactions: [], sessions: [], calls: [], more: false };
     const paged = given(
-      [echo, { type: "page.read", conversation_id: "c-1", before: null, limit: 100, page: read }],
+      [echo, { type: "page.read", conversation_id: "c-1", before: null, page: read }],
       started,
     );
     expect(paged.echoes).toEqual([]);

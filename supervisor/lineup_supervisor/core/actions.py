@@ -14,6 +14,7 @@ import msgspec
 from lineup_protocol import limits
 from lineup_protocol.errors import LineUpError
 from lineup_protocol.ids import is_id
+from lineup_protocol.messages import LENGTHS
 from lineup_protocol.strict_json import canonical_json
 from lineup_supervisor.core import (
     apps,
@@ -58,7 +59,7 @@ def handle(ctx: Ctx, event: HostAction) -> None:
     try:
         rule = _ACTIONS.get(event.name)
         if rule is None:
-            raise LineUpError("message_invalid", f"/name: no action {event.name!r}", detail={"path": "/name"})
+            raise LineUpError("message_invalid", f"/name: no action {event.name[:64]!r}", detail={"path": "/name"})
         if event.fault is not None:
             raise LineUpError(event.fault["code"], event.fault["message"], detail=event.fault.get("detail"))
         detail = rule(ctx, event, event.args)
@@ -94,10 +95,15 @@ def _optional_id(args: dict[str, Any], name: str) -> str | None:
     return None if args.get(name) is None else _id(args, name)
 
 
-def _text(args: dict[str, Any], name: str, default: str | None = None) -> str:
+def _text(args: dict[str, Any], name: str, default: str | None = None, *, kind: str = "reason") -> str:
+    """A string of what its kind (``LENGTHS``) may have."""
     value = args.get(name, default)
     if not isinstance(value, str):
         raise LineUpError("message_invalid", f"/args/{name}: must be a string", detail={"path": f"/args/{name}"})
+    length_max, code = LENGTHS[kind]
+    if len(value) > length_max:
+        rule = f"must have at most {length_max} characters"
+        raise LineUpError(code, f"/args/{name}: {rule}", detail={"path": f"/args/{name}", "rule": rule})
     return value
 
 
@@ -114,8 +120,11 @@ def _object(args: dict[str, Any], name: str) -> dict[str, Any]:
 def _call_start(ctx: Ctx, event: HostAction, args: dict[str, Any]) -> dict[str, Any]:
     _operator_only(event)
     call_id = _id(args, "call_id")
-    payload = {"call_id": call_id, "tool_id": _text(args, "tool_id"), "input": args.get("input")}
-    payload["inventory_revision"] = args.get("inventory_revision") or ctx.meta.inventory_revision
+    payload = {"call_id": call_id, "tool_id": _text(args, "tool_id", kind="name"), "input": args.get("input")}
+    newest = ctx.meta.inventory_revision
+    payload["inventory_revision"] = (
+        _text(args, "inventory_revision", kind="name") if args.get("inventory_revision") else newest
+    )
     answer = intake.submit(ctx, outbox.OPERATOR, _id(args, "conversation_id"), payload)
     record = calls.record(ctx.need(CALLS, (outbox.OPERATOR, call_id)))
     return {"receipt": answer, "record": record}
@@ -135,20 +144,20 @@ def _call_cancel(ctx: Ctx, event: HostAction, args: dict[str, Any]) -> dict[str,
 def _person_text(ctx: Ctx, event: HostAction, args: dict[str, Any]) -> dict[str, Any]:
     session_id = _optional_id(args, "session_id") or ""
     entry = conversations.person_text(
-        ctx, _id(args, "conversation_id"), _text(args, "text"), event.action_id, session_id
+        ctx, _id(args, "conversation_id"), _text(args, "text", kind="text"), event.action_id, session_id
     )
     return {"n": entry.n, "conversation_id": entry.conversation_id}
 
 
 def _conversation_open(ctx: Ctx, event: HostAction, args: dict[str, Any]) -> dict[str, Any]:
-    title = _text(args, "title", "")[: limits.TITLE_LENGTH_MAX]
+    title = _text(args, "title", "", kind="text")[: limits.TITLE_LENGTH_MAX]
     conversation = conversations.open_by_person(ctx, _optional_id(args, "agent_id"), title)
     return {"conversation_id": conversation.conversation_id, "agent_id": conversation.agent_id}
 
 
 def _conversation_rename(ctx: Ctx, event: HostAction, args: dict[str, Any]) -> None:
     conversation = conversations.existing(ctx, _id(args, "conversation_id"))
-    title = _text(args, "title")[: limits.TITLE_LENGTH_MAX]
+    title = _text(args, "title", kind="text")[: limits.TITLE_LENGTH_MAX]
     ctx.put(CONVERSATIONS, (conversation.conversation_id,), replace(conversation, title=title))
 
 
@@ -232,7 +241,7 @@ def _surface_patch(ctx: Ctx, event: HostAction, args: dict[str, Any]) -> dict[st
 
 
 def _surface_event(ctx: Ctx, event: HostAction, args: dict[str, Any]) -> None:
-    surfaces.event_from_host(ctx, _id(args, "surface_id"), _text(args, "name"), args.get("payload"))
+    surfaces.event_from_host(ctx, _id(args, "surface_id"), _text(args, "name", kind="text"), args.get("payload"))
 
 
 def _surface_submit(ctx: Ctx, event: HostAction, args: dict[str, Any]) -> None:
@@ -274,7 +283,7 @@ def _apps_disable(ctx: Ctx, event: HostAction, args: dict[str, Any]) -> None:
 
 
 def _grant_revoke(ctx: Ctx, event: HostAction, args: dict[str, Any]) -> None:
-    capabilities.revoke(ctx, _id(args, "app_scope"), _text(args, "capability"))
+    capabilities.revoke(ctx, _id(args, "app_scope"), _text(args, "capability", kind="name"))
 
 
 def _notification_dismiss(ctx: Ctx, event: HostAction, args: dict[str, Any]) -> None:

@@ -16,6 +16,7 @@ from lineup_protocol import limits
 from lineup_protocol.envelope import Envelope, check_envelope, message_id_of
 from lineup_protocol.errors import LineUpError
 from lineup_protocol.handshake import CLOSE_TAKEN_OVER, choose_version
+from lineup_protocol.messages import check_lengths, find
 from lineup_supervisor.core import calls, conversations, envelopes, intake, inventory, outbox
 from lineup_supervisor.core import effects as fx
 from lineup_supervisor.core.audit import audit
@@ -153,7 +154,7 @@ def _get(ctx: Ctx, link_id: str, agent_id: str, envelope: Envelope) -> None:
         _send_receipt(ctx, link_id, envelopes.refusal_body(envelope.message_id, error))
         return
     _send_receipt(ctx, link_id, envelopes.receipt_body(envelope.message_id, True))
-    state = {"call_id": call.call_id, "record": calls.record(call)}
+    state = {"call_id": call.call_id, "record": calls.record_for_agent(call)}
     ctx.send_agent(link_id, envelopes.runtime_frame(ctx, "lineup.v1.tool.state", state, call.conversation_id))
 
 
@@ -161,11 +162,14 @@ def _durably(rule: Callable[[Ctx, str, Envelope], dict[str, Any]]) -> Callable[[
     """A message with an effect: its receipt is kept, and the same message_id gets the same receipt again."""
 
     def handle(ctx: Ctx, link_id: str, agent_id: str, envelope: Envelope) -> None:
+        row = find("agent", envelope.type, from_runtime=False)
+        assert row is not None, envelope.type
         kept = ctx.get(RECEIPTS, (agent_id, envelope.message_id))
         if kept is not None:
             _send_receipt(ctx, link_id, kept.body)
             return
         try:
+            check_lengths(row, envelope.payload, path="/payload")
             answer = rule(ctx, agent_id, envelope)
         except LineUpError as error:
             audit(
@@ -224,8 +228,6 @@ def _own_call(ctx: Ctx, agent_id: str, call_id: str) -> Call:
 
 def _text(ctx: Ctx, agent_id: str, envelope: Envelope) -> dict[str, Any]:
     assert envelope.conversation_id is not None
-    if len(envelope.payload["text"]) > limits.TEXT_LENGTH_MAX:
-        raise LineUpError("message_too_large", f"/payload/text: at most {limits.TEXT_LENGTH_MAX} characters")
     conversations.agent_text(
         ctx, agent_id, envelope.conversation_id, envelope.payload["text"], envelope.payload.get("format", "markdown")
     )

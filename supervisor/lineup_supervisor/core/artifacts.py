@@ -14,6 +14,7 @@ import msgspec
 
 from lineup_protocol import limits
 from lineup_protocol.errors import LineUpError
+from lineup_protocol.shown_text import is_title
 from lineup_protocol.strict_json import decode_json
 from lineup_protocol.times import to_rfc3339
 from lineup_supervisor.core import effects as fx
@@ -201,7 +202,7 @@ def public(artifact: Artifact) -> dict[str, Any]:
 
 
 def _check(title: str, media_type: str, content: Any) -> None:
-    if not title.strip() or len(title) > limits.ARTIFACT_TITLE_LENGTH_MAX or not title.isprintable():
+    if not is_title(title, limits.ARTIFACT_TITLE_LENGTH_MAX):
         rule = f"must be one line of 1 to {limits.ARTIFACT_TITLE_LENGTH_MAX} printable characters"
         raise _invalid("/title", rule)
     known = MEDIA_TYPES.get(media_type)

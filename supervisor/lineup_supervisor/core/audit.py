@@ -1,7 +1,9 @@
 """The audit: append-only, hash-chained rows, one for every decision and refusal, found again by subject or cause.
 
 ``hash`` = sha256 over the previous row's hash (32 bytes, zeros before the first) and the canonical JSON of the row
-without ``prev`` and ``hash``. Details carry digests and codes, never what people or agents wrote.
+without ``prev`` and ``hash``. Details carry digests and codes, never what people or agents wrote. A reason or a
+refusal may quote a peer, so each value is cut at ``AUDIT_TEXT_LENGTH_MAX`` here, whatever was checked before: a row is
+for ever, and a page of rows has to fit one message.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from lineup_protocol.limits import AUDIT_TEXT_LENGTH_MAX
 from lineup_supervisor.core.canonical import canonical
 from lineup_supervisor.core.ctx import Ctx
 from lineup_supervisor.core.schema import AUDIT, AUDIT_BY_SUBJECT, AuditRow, Mark
@@ -34,7 +37,7 @@ def audit(
         "kind": kind,
         "subjects": list(named),
         "cause": row_cause,
-        "detail": {name: value for name, value in detail.items() if value is not None},
+        "detail": {name: _bounded(value) for name, value in detail.items() if value is not None},
     }
     row_hash = chain(prev, body)
     row = AuditRow(
@@ -52,6 +55,19 @@ def audit(
     for subject in dict.fromkeys((*named, row_cause)):
         ctx.put(AUDIT_BY_SUBJECT, (subject, seq), _MARK)
     ctx.set_meta(audit_seq=seq, audit_hash=row_hash)
+
+
+def _bounded(value: Any) -> Any:
+    """The value, or the beginning of a long one with its length and digest behind a mark."""
+    if isinstance(value, str):
+        text = value
+    elif isinstance(value, dict | list | tuple):
+        text = canonical(value).decode()
+    else:
+        return value
+    if len(text) <= AUDIT_TEXT_LENGTH_MAX:
+        return value
+    return f"{text[:AUDIT_TEXT_LENGTH_MAX]}… ({len(text)} characters, sha256 {digest(value)})"
 
 
 def chain(prev: str, body: dict[str, Any]) -> str:

@@ -254,8 +254,6 @@ def progress(ctx: Ctx, instance: Instance, body: dict[str, Any]) -> None:
             "message_invalid", "/progress: must be from 0 to 1", detail={"path": "/progress", "rule": "from 0 to 1"}
         )
     message = body.get("message", "")
-    if len(message) > limits.REASON_LENGTH_MAX:
-        raise LineUpError("message_too_large", f"/message: at most {limits.REASON_LENGTH_MAX} characters")
     if not budgets.may_report(ctx, instance.instance_id):
         return
     ctx.cause = call.cause
@@ -273,9 +271,9 @@ def complete(ctx: Ctx, instance: Instance, body: dict[str, Any]) -> None:
     call = _reported(ctx, instance, body["call_id"])
     if call.operation_id is not None:
         raise LineUpError("conflict", "the Runtime itself ends a call that stands for a deadline operation")
+    _check_size(body["result"], "/result", limits.TOOL_RESULT_BYTES_MAX)  # first, as it costs less than the schema
     validator = inventory.output_validator(ctx, call.descriptor_digest)
     result = validator.validate(body["result"], code="tool_output_invalid", path="/result")
-    _check_size(result, "/result", limits.TOOL_RESULT_BYTES_MAX)
     interactions.check_bound_result(ctx, call, result)
     settle(ctx, call, CallEvent.SUBMIT, result=result)
 
@@ -287,8 +285,6 @@ def fail(ctx: Ctx, instance: Instance, body: dict[str, Any]) -> None:
     if not is_id(body["code"]):
         detail = {"path": "/code", "rule": "must be an id"}
         raise LineUpError("message_invalid", "/code: must be an id, for example task_not_found", detail=detail)
-    if len(body["message"]) > limits.REASON_LENGTH_MAX:
-        raise LineUpError("message_too_large", f"/message: at most {limits.REASON_LENGTH_MAX} characters")
     error: dict[str, Any] = {"code": body["code"], "message": body["message"]}
     if body.get("detail") is not None:
         _check_size(body["detail"], "/detail", limits.DETAIL_BYTES_MAX)
@@ -297,7 +293,8 @@ def fail(ctx: Ctx, instance: Instance, body: dict[str, Any]) -> None:
 
 
 def _check_size(value: Any, path: str, bytes_max: int) -> None:
-    size = len(canonical_json(value))
+    """In the canonical form and in that of the wire, where ``1.0`` takes twice as much: both have to fit."""
+    size = max(len(canonical_json(value)), len(msgspec.json.encode(value)))
     if size > bytes_max:
         raise LineUpError("message_too_large", f"{path}: {size} bytes, at most {bytes_max}; submit an artifact instead")
 
@@ -321,12 +318,10 @@ def cancel(ctx: Ctx, call: Call, reason: str) -> Call:
     """
     if CALL.is_final(call.status):
         raise LineUpError(
-            "call_already_final", f"call {call.call_id} is {call.status}", detail={"record": record(call)}
+            "call_already_final", f"call {call.call_id} is {call.status}", detail={"record": record_for_agent(call)}
         )
     if call.cancel_requested:
         return call
-    if len(reason) > limits.REASON_LENGTH_MAX:
-        raise LineUpError("message_too_large", f"reason: at most {limits.REASON_LENGTH_MAX} characters")
     ctx.cause = call.cause
     audit(ctx, "call.cancel_requested", call.call_id, call.agent_id, call.instance_id or "")
     call = save(ctx, call, cancel_requested=True, cancel_reason=reason)
@@ -417,6 +412,14 @@ def worker_lost(ctx: Ctx, call: Call, detail: str, reason: str) -> None:
         sentence = f"the worker ended while it ran the call: {detail}"
         error = LineUpError("outcome_unknown", sentence, detail={"reason": reason})
         settle(ctx, call, CallEvent.FAIL, error=error)
+
+
+def record_for_agent(call: Call) -> dict[str, Any]:
+    """The record as it fits one frame: its agent sent the input itself, so a large one is left out."""
+    body = record(call)
+    if len(msgspec.json.encode(body)) > limits.AGENT_FRAME_BYTES_MAX - limits.AGENT_ENVELOPE_BYTES_MAX:
+        del body["input"]
+    return body
 
 
 def record(call: Call) -> dict[str, Any]:

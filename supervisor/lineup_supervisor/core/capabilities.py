@@ -19,6 +19,7 @@ import msgspec
 from lineup_protocol import limits
 from lineup_protocol.errors import LineUpError
 from lineup_protocol.schema import compile_schema
+from lineup_protocol.shown_text import is_prose
 from lineup_protocol.times import to_rfc3339
 from lineup_supervisor.core import artifacts, inbox, interactions
 from lineup_supervisor.core.audit import audit, digest
@@ -82,8 +83,8 @@ def request(ctx: Ctx, instance: Instance, body: dict[str, Any]) -> dict[str, Any
     name, reason = body["capability"], body["reason"]
     manifest = ctx.need(BUNDLES, (instance.digest,)).manifest
     capability = _offered(ctx, manifest, name)
-    if not reason.strip() or len(reason) > limits.REASON_LENGTH_MAX:
-        rule = f"must be 1 to {limits.REASON_LENGTH_MAX} characters"
+    if not reason.strip() or len(reason) > limits.REASON_LENGTH_MAX or not is_prose(reason):
+        rule = f"must be 1 to {limits.REASON_LENGTH_MAX} characters, with no control characters"
         raise LineUpError("message_invalid", f"/reason: {rule}", detail={"path": "/reason", "rule": rule})
     arguments = compile_schema(capability.arguments or {"type": "object"}).validate(
         body["arguments"], code="message_invalid", path="/arguments"
@@ -314,6 +315,11 @@ def _show_notification(ctx: Ctx, instance: Instance, arguments: dict[str, Any]) 
     """One more of the same title falls into the one that is there; the oldest makes room."""
     rows = [ctx.need(NOTIFICATIONS, (key[2],)) for key, _ in ctx.txn.scan(NOTIFICATIONS_OF, (instance.app_scope,))]
     title, body = arguments["title"], arguments.get("body", "")
+    if not title.isprintable() or not is_prose(body):
+        name = "title" if not title.isprintable() else "body"
+        rule = "must have no control characters and no marks that reorder text"
+        detail = {"path": f"/arguments/{name}", "rule": rule}
+        raise LineUpError("message_invalid", f"/arguments/{name}: {rule}", detail=detail)
     same = next((row for row in rows if row.title == title and row.instance_id == instance.instance_id), None)
     if same is not None:
         _drop_index(ctx, same)

@@ -13,7 +13,6 @@ import msgspec
 
 from lineup_protocol import limits
 from lineup_protocol.errors import LineUpError
-from lineup_protocol.ids import ID_LENGTH_MAX
 from lineup_protocol.strict_json import canonical_json
 from lineup_supervisor.core import (
     apps,
@@ -44,15 +43,6 @@ def submit(ctx: Ctx, agent_id: str, conversation_id: str, payload: dict[str, Any
         raise LineUpError(
             "message_invalid", f"/payload/tool_id: {rule}", detail={"path": "/payload/tool_id", "rule": rule}
         )
-    for name in (
-        "tool_id",
-        "tool",
-        "inventory_revision",
-    ):  # the record and the audit keep them
-        if len(payload.get(name) or "") > ID_LENGTH_MAX:
-            rule = f"must have at most {ID_LENGTH_MAX} characters"
-            detail = {"path": f"/payload/{name}", "rule": rule}
-            raise LineUpError("message_invalid", f"/payload/{name}: {rule}", detail=detail)
     size = len(canonical_json(payload["input"]))
     if size > limits.TOOL_INPUT_BYTES_MAX:
         raise LineUpError(
@@ -101,7 +91,7 @@ def _known(ctx: Ctx, call: Call, input_digest: str) -> dict[str, Any]:
     """The same call again is answered by its record; other content under its id is a conflict and changes nothing."""
     if call.input_digest == input_digest:
         audit(ctx, "call.resent", call.call_id, call.agent_id, cause=call.cause)
-        return {"accepted": True, "detail": calls.record(call)}
+        return {"accepted": True, "detail": calls.record_for_agent(call)}
     raise LineUpError("call_id_conflict", f"call {call.call_id} exists with other content; use a new call_id")
 
 

@@ -12,6 +12,7 @@ from lineup_protocol import limits
 from lineup_protocol.errors import LineUpError
 from lineup_protocol.ids import is_id
 from lineup_protocol.messages import INTERACTION_KINDS
+from lineup_supervisor.core.canonical import canonical
 
 CHOICE_MODES = ("single-choice", "multi-choice", "button")
 FIELD_TYPES = ("text", "textarea", "number")
@@ -40,6 +41,7 @@ def check_request(request: dict[str, Any]) -> dict[str, Any]:
         _check_actions(request)
     elif kind == "input":
         _check_fields(request)
+    _check_size(request)
     return request
 
 
@@ -154,7 +156,16 @@ def check_result(request: dict[str, Any], result: object) -> dict[str, Any]:
     """
     if not isinstance(result, dict):
         _refuse("/", "must be an object")
-    return _RESULT_CHECKS[request["kind"]](request, result)
+    answer = _RESULT_CHECKS[request["kind"]](request, result)
+    _check_size(answer)
+    return answer
+
+
+def _check_size(value: dict[str, Any]) -> None:
+    """All of it together; each text in it has its own length."""
+    size = len(canonical(value))
+    if size > limits.INTERACTION_BYTES_MAX:
+        _refuse("/", f"has {size} bytes, at most {limits.INTERACTION_BYTES_MAX} are allowed")
 
 
 def _notice_result(request: dict[str, Any], result: dict[str, Any]) -> dict[str, Any]:

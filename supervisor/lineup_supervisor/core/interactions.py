@@ -13,8 +13,9 @@ import msgspec
 from lineup_protocol import limits
 from lineup_protocol.errors import LineUpError
 from lineup_protocol.times import from_rfc3339, to_rfc3339
-from lineup_supervisor.core import calls, capabilities, inbox, retention, timeline, timers
+from lineup_supervisor.core import calls, capabilities, inbox, quotas, retention, timeline, timers
 from lineup_supervisor.core.audit import audit, digest
+from lineup_supervisor.core.canonical import canonical
 from lineup_supervisor.core.ctx import Ctx
 from lineup_supervisor.core.interaction_rules import check_request, check_result
 from lineup_supervisor.core.schema import (
@@ -49,7 +50,17 @@ def ask(
     key: str = "",
     purpose: dict[str, Any] | None = None,
 ) -> Interaction:
-    """Create the record. The request must have been checked."""
+    """Create the record. The request must have been checked.
+
+    Raises:
+        LineUpError: ``rate_limited`` if too many bytes of questions of this MiniApp wait for a person; nothing changes.
+    """
+    # What an agent asks is bounded by its open calls, and would else take the room of all other agents; the Runtime's
+    # own questions are few for each instance and short.
+    charged = len(canonical(request)) + limits.INTERACTION_OVERHEAD_BYTES if source == "miniapp_tool" else 0
+    if charged:
+        quotas.check_questions(ctx, instance.app_scope, charged)
+        quotas.charge(ctx, instance.app_scope, quotas.QUESTIONS, charged)
     surface_id = next((str(k[1]) for k, _ in ctx.txn.scan(OPEN_SURFACES, (instance.instance_id,))), None)
     interaction = Interaction(
         interaction_id=ctx.new_id("q"),
@@ -71,6 +82,7 @@ def ask(
         key=key,
         session_id=instance.session_id,
         purpose=purpose,
+        charged=charged,
     )
     ctx.put(INTERACTIONS, (interaction.interaction_id,), interaction)
     ctx.put(OPEN_INTERACTIONS, (instance.instance_id, interaction.interaction_id), _MARK)
@@ -323,7 +335,9 @@ def _close(
     An answer that was given stays in the record, also if nobody is left to take it over.
     """
     kept = interaction.result if result is None else result
-    interaction = _move(ctx, interaction, event, result=kept, draft=None, reason=reason)
+    charged = interaction.charged
+    interaction = _move(ctx, interaction, event, result=kept, draft=None, reason=reason, charged=0)
+    quotas.charge(ctx, interaction.app_scope, quotas.QUESTIONS, -charged)
     timers.clear_timer(ctx, "interaction", interaction.interaction_id)
     if interaction.status != InteractionState.SUBMITTED:
         ctx.delete(OPEN_INTERACTIONS, (interaction.instance_id, interaction.interaction_id))

@@ -52,7 +52,7 @@ def check_start(
     """Refuse a start that cannot be kept.
 
     Raises:
-        LineUpError: ``active_focusing_operation``, or ``tool_input_invalid`` with the duration's path.
+        LineUpError: ``active_focusing_operation``, or ``tool_input_invalid`` with the duration's or the label's path.
     """
     if ctx.meta.operations_pending >= limits.OPERATIONS_PENDING_MAX:
         raise LineUpError("rate_limited", f"{limits.OPERATIONS_PENDING_MAX} operations are pending already")
@@ -61,6 +61,10 @@ def check_start(
     if seconds > limits.OPERATION_DURATION_SECONDS_MAX or ctx.now.wall_ms + int(seconds) * 1000 > WALL_MS_MAX:
         rule = f"at most {limits.OPERATION_DURATION_SECONDS_MAX} seconds, and not past the year 9999"
         raise LineUpError("tool_input_invalid", f"{path}: {rule}", detail={"path": path, "rule": rule})
+    label = deadline.get("label_field")
+    if label and len(input_.get(label) or "") > limits.REASON_LENGTH_MAX:  # people read it for as long as it runs
+        rule = f"must have at most {limits.REASON_LENGTH_MAX} characters"
+        raise LineUpError("tool_input_invalid", f"/{label}: {rule}", detail={"path": f"/{label}", "rule": rule})
     active = focusing(ctx, conversation_id, app_scope)
     if active is not None:
         raise LineUpError(

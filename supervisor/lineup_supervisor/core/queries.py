@@ -1,4 +1,9 @@
-"""Read-only questions of Hosts and the operator. Nothing here writes; long lists come in pages."""
+"""Read-only questions of Hosts and the operator. Nothing here writes; long lists come in pages.
+
+A list ends where its rows have filled their room (``answers.Room``), however many were asked for, and has one row at
+least if there is any. It then says where it goes on: ``next``, to be given as ``after``; without ``next`` it is whole.
+Lists that have no pages name themselves in ``truncated``. Rows marked ``cut`` are shown without what was large.
+"""
 
 from __future__ import annotations
 
@@ -11,53 +16,40 @@ from lineup_protocol.errors import LineUpError
 from lineup_protocol.ids import is_id
 from lineup_protocol.times import to_rfc3339
 from lineup_supervisor.core import (
+    answers,
     artifacts,
     audit,
     calls,
     capabilities,
-    interactions,
+    history,
     inventory,
-    operations,
+    overview,
     surfaces,
     views,
 )
+from lineup_supervisor.core.answers import PAGE_ROWS_MAX, Room, cursor
 from lineup_supervisor.core.ctx import Ctx
 from lineup_supervisor.core.events import HostQuery
 from lineup_supervisor.core.schema import (
     AGENTS,
-    APPS,
     ARTIFACTS,
     AUDIT,
     AUDIT_BY_SUBJECT,
     BUNDLES,
     CALLS,
     CALLS_BY_TIME,
-    CONVERSATIONS,
     INSTANCES,
     INTERACTIONS,
-    LIVE_INSTANCES,
-    OPEN_CALLS,
-    OPEN_INTERACTIONS,
-    OPEN_SURFACES,
     OPERATIONS,
-    OUTBOX_ITEMS,
-    SESSION_ENTRIES,
-    SESSIONS,
-    SNAPSHOTS,
     SURFACES,
-    TIMELINE,
-    WORKERS,
-    Call,
-    Entry,
-    Instance,
 )
 from lineup_supervisor.core.tables import CALL, CallState
-from lineup_supervisor.core.txn import Key, Table, Txn
+from lineup_supervisor.core.txn import Table, Txn
 
 PAGE_ROWS_DEFAULT = 100
-PAGE_ROWS_MAX = 1_000
 AUDIT_PAGE_ROWS_MAX = 100  # it is read from end to end, page after page: nobody is to wait for a long one each time
 STORY_ROWS_MAX = 2_000
+CALLS_LOOKED_AT_MAX = 1_000  # of those that may not be in the wanted state
 # What happens to a process, whoever is the cause of it; a story of a call has it from the call's making to its end.
 _WORKER_KINDS = frozenset(
     f"worker.{what}"
@@ -104,59 +96,10 @@ def _number(args: dict[str, Any], name: str, default: int) -> int:
     return value
 
 
-def _live_instances(txn: Txn) -> list[Instance]:
-    found = []
-    for key, _ in txn.scan(LIVE_INSTANCES):
-        instance = txn.get(INSTANCES, (key[2],))
-        assert instance is not None
-        found.append(instance)
-    return found
-
-
-def _status(txn: Txn, ctx: Ctx, args: dict[str, Any]) -> dict[str, Any]:
-    rows = []
-    for instance in _live_instances(txn)[:PAGE_ROWS_MAX]:
-        worker = txn.get(WORKERS, (instance.instance_id,))
-        rows.append(
-            {
-                "instance_id": instance.instance_id,
-                "app_scope": instance.app_scope,
-                "conversation_id": instance.conversation_id,
-                "state": str(instance.state),
-                "worker_pid": worker.pid if worker is not None else None,
-                "incarnation": instance.incarnation,
-            }
-        )
-    agents = [views.agent_view(row) for _, row in txn.scan(AGENTS)]
-    return {
-        "boot_id": ctx.meta.boot_id,
-        "isolation": ctx.meta.isolation,
-        "stopping": ctx.meta.stopping,
-        "inventory_revision": ctx.meta.inventory_revision,
-        "instances": rows,
-        "apps": _apps(txn, ctx, args)["apps"],
-        "agents": agents,
-        "open_calls": sum(agent["in_flight"] for agent in agents),
-        "outbox": sum(1 for _ in txn.scan(OUTBOX_ITEMS)),
-        "workers": {"live": ctx.meta.workers_live, "starting": ctx.meta.workers_starting},
-        "audit_rows": ctx.meta.audit_seq,
-    }
-
-
 def _apps(txn: Txn, ctx: Ctx, args: dict[str, Any]) -> dict[str, Any]:
-    found = []
-    for _, app in txn.scan(APPS):
-        bundle = txn.get(BUNDLES, (app.digest,))
-        manifest = bundle.manifest if bundle is not None else {}
-        row = views.view(APPS, app) or {}
-        row |= {
-            "version": manifest.get("version", ""),
-            "title": manifest.get("title") or app.app_scope,
-            "tools": [tool["id"] for tool in manifest.get("tools", ())],
-            "surfaces": manifest.get("surfaces") or [],
-        }
-        found.append(row)
-    return {"apps": found}
+    """By scope; ``next`` goes on."""
+    rows = overview.app_rows(txn, answers.after(args, str))
+    return answers.paged("apps", (((row["app_scope"],), row) for row in rows))
 
 
 def _tools(txn: Txn, ctx: Ctx, args: dict[str, Any]) -> dict[str, Any]:
@@ -164,27 +107,29 @@ def _tools(txn: Txn, ctx: Ctx, args: dict[str, Any]) -> dict[str, Any]:
 
 
 def _calls(txn: Txn, ctx: Ctx, args: dict[str, Any]) -> dict[str, Any]:
-    """The newest first; ``state: open``: those that have no result yet; ``brief``: without what may be large."""
+    """The newest first; ``state: open``: those that have no result yet; ``brief``: without what may be large.
+
+    Open ones are the newest first within a page only. A page of another state may be empty and have a ``next``: so many
+    calls in other states have been looked at.
+    """
     state, limit = args.get("state"), _limit(args)
-    listed = _brief if args.get("brief") else calls.record
-    found: list[dict[str, Any]] = []
     if state == "open":
-        for key, _ in txn.scan(OPEN_CALLS):
-            call = txn.get(CALLS, key[1:])
-            if call is not None and len(found) < limit:
-                found.append(listed(call))
-        return {"calls": sorted(found, key=lambda record: str(record["created_at"]), reverse=True)}
-    for key, _ in txn.scan(CALLS_BY_TIME, reverse=True):
+        after = answers.after(args, str, str, str)
+        page = answers.paged("calls", overview.open_calls(txn, after, brief=bool(args.get("brief"))), limit)
+        page["calls"].sort(key=lambda record: str(record["created_at"]), reverse=True)
+        return page
+    room, found, last = Room(), list[dict[str, Any]](), answers.after(args, int, str, str)
+    for looked_at, (key, _) in enumerate(txn.scan(CALLS_BY_TIME, after=last, reverse=True)):
         call = txn.get(CALLS, key[1:])
         if call is not None and (state is None or call.status == state):
-            found.append(listed(call))
-            if len(found) >= limit:
-                break
+            record = overview.listed(call, brief=bool(args.get("brief")))
+            if len(found) >= limit or not room.take(record):
+                return {"calls": found, "next": cursor(last or key)}
+            found.append(record)
+        elif looked_at >= CALLS_LOOKED_AT_MAX:
+            return {"calls": found, "next": cursor(key)}
+        last = key
     return {"calls": found}
-
-
-def _brief(call: Call) -> dict[str, Any]:
-    return {name: value for name, value in calls.record(call).items() if name not in ("input", "result", "error")}
 
 
 def _call(txn: Txn, ctx: Ctx, args: dict[str, Any]) -> dict[str, Any]:
@@ -195,21 +140,26 @@ def _call(txn: Txn, ctx: Ctx, args: dict[str, Any]) -> dict[str, Any]:
 
 
 def _interactions(txn: Txn, ctx: Ctx, args: dict[str, Any]) -> dict[str, Any]:
-    """Those that wait for a person; with ``state: all``, every one."""
+    """Those that wait for a person, the oldest first within a page; with ``state: all``, every one, the newest page
+    first. ``brief``: with the beginning of each question only (``cut``); ``interaction`` has all of it."""
+    brief = bool(args.get("brief"))
     if args.get("state") == "all":
-        rows = [interactions.public(row) for _, row in txn.scan(INTERACTIONS)][-_limit(args) :]
-        return {"interactions": rows}
-    found = []
-    for key, _ in txn.scan(OPEN_INTERACTIONS):
-        row = txn.get(INTERACTIONS, (key[1],))
-        if row is not None and row.status in ("pending", "presented"):
-            found.append(interactions.public(row))
-    return {"interactions": sorted(found, key=lambda record: str(record["created_at"]))}
+        after = answers.after(args, str)
+        found = (overview.asked(row, brief=brief) for _, row in txn.scan(INTERACTIONS, after=after, reverse=True))
+        page = answers.paged("interactions", (((row["interaction_id"],), row) for row in found), _limit(args))
+        page["interactions"].reverse()
+        return page
+    page = answers.paged("interactions", overview.waiting(txn, answers.after(args, str, str), brief=brief))
+    page["interactions"].sort(key=lambda record: str(record["created_at"]))
+    return page
 
 
 def _story(txn: Txn, ctx: Ctx, args: dict[str, Any]) -> dict[str, Any]:
-    """Every audit row of one object and of the causes that it had a part in, in order."""
-    subject = _id(args, "id")
+    """Every audit row of one object and of the causes that it had a part in, in order; ``after``: those behind a row.
+
+    ``truncated`` says that there are more, ``next`` from where.
+    """
+    subject, after = _id(args, "id"), max(0, _number(args, "after", 0))
     seqs = [int(key[1]) for key, _ in txn.scan(AUDIT_BY_SUBJECT, (subject,))]
     if not seqs:
         raise LineUpError("not_found", f"nothing is known of {subject}")
@@ -222,22 +172,25 @@ def _story(txn: Txn, ctx: Ctx, args: dict[str, Any]) -> dict[str, Any]:
     for cause in causes:
         wanted.update(int(key[1]) for key, _ in txn.scan(AUDIT_BY_SUBJECT, (cause,)))
     wanted.update(_of_its_worker(txn, subject, seqs[0]))
-    entries = []
-    for seq in sorted(wanted)[:STORY_ROWS_MAX]:
-        row = txn.get(AUDIT, (seq,))
-        assert row is not None
-        entries.append(
-            {
-                "seq": row.seq,
-                "at": to_rfc3339(row.at_ms),
-                "actor": row.actor,
-                "kind": row.kind,
-                "subjects": list(row.subjects),
-                "cause": row.cause,
-                "detail": row.detail,
-            }
-        )
-    return {"id": subject, "entries": entries, "truncated": len(wanted) > STORY_ROWS_MAX}
+    told = sorted(seq for seq in wanted if seq > after)
+    entries, more = answers.fitting(_told(txn, seq) for seq in told[:STORY_ROWS_MAX])
+    truncated = more or len(told) > STORY_ROWS_MAX
+    rest = {"next": entries[-1]["seq"]} if truncated else {}
+    return {"id": subject, "entries": entries, "truncated": truncated, **rest}
+
+
+def _told(txn: Txn, seq: int) -> dict[str, Any]:
+    row = txn.get(AUDIT, (seq,))
+    assert row is not None
+    return {
+        "seq": row.seq,
+        "at": to_rfc3339(row.at_ms),
+        "actor": row.actor,
+        "kind": row.kind,
+        "subjects": list(row.subjects),
+        "cause": row.cause,
+        "detail": row.detail,
+    }
 
 
 def _of_its_worker(txn: Txn, call_id: str, first_seq: int) -> list[int]:
@@ -258,105 +211,15 @@ def _of_its_worker(txn: Txn, call_id: str, first_seq: int) -> list[int]:
 
 
 def _audit_page(txn: Txn, ctx: Ctx, args: dict[str, Any]) -> dict[str, Any]:
+    """Rows behind ``after``; the last of them and ``head`` say whether there are more."""
     after, limit = max(0, _number(args, "after", 0)), _limit(args, AUDIT_PAGE_ROWS_MAX)
-    rows = []
-    for _, row in txn.scan(AUDIT, after=(after,)):
-        rows.append(audit.public(row))
-        if len(rows) >= limit:
-            break
+    found = (audit.public(row) for _, row in txn.scan(AUDIT, after=(after,)))
+    rows, _ = answers.fitting(itertools.islice(found, limit))
     return {
         "rows": rows,
         "head": {"seq": ctx.meta.audit_seq, "hash": ctx.meta.audit_hash or audit.NO_HASH},
         "anchor": {"seq": ctx.meta.audit_anchor_seq, "hash": ctx.meta.audit_anchor_hash or audit.NO_HASH},
     }
-
-
-def _snapshot(txn: Txn, ctx: Ctx, args: dict[str, Any]) -> dict[str, Any]:
-    """What a workspace starts from; the timelines of the conversations come in pages."""
-    conversations = [views.conversation_view(row) for _, row in txn.scan(CONVERSATIONS) if not row.archived]
-    conversations.sort(key=lambda row: str(row["updated_at"]), reverse=True)
-    live = _live_instances(txn)
-    shown = {row.instance_id for row in live}
-    return {
-        "revision": ctx.meta.projection_revision,
-        "boot_id": ctx.meta.boot_id,
-        "isolation": ctx.meta.isolation,
-        "now": to_rfc3339(ctx.now.wall_ms),
-        "conversations": conversations[:PAGE_ROWS_MAX],
-        "instances": [views.instance_view(row) for row in live],
-        "workers": [views.worker_view(row) for _, row in txn.scan(WORKERS)],
-        "apps": _apps(txn, ctx, args)["apps"],
-        "agents": [views.agent_view(row) for _, row in txn.scan(AGENTS)],
-        "calls": _calls(txn, ctx, {"state": "open", "limit": PAGE_ROWS_MAX})["calls"],
-        "interactions": _interactions(txn, ctx, {})["interactions"],
-        "operations": [
-            operations.public(operation) for row in live for operation in operations.of_instance(ctx, row.instance_id)
-        ],
-        "sessions": [
-            views.session_view(session) for row in live if (session := txn.get(SESSIONS, (row.session_id or "-",)))
-        ],
-        "surfaces": [
-            surfaces.public(row)
-            for key, _ in txn.scan(OPEN_SURFACES)
-            if (row := txn.get(SURFACES, (key[1],))) is not None
-        ],
-        "snapshots": [views.snapshot_view(s) for i in sorted(shown) if (s := txn.get(SNAPSHOTS, (i,)))],
-        "grants": capabilities.grants(txn),
-        "notifications": capabilities.notifications(txn),
-    }
-
-
-def _timeline(txn: Txn, ctx: Ctx, args: dict[str, Any]) -> dict[str, Any]:
-    """One page of a conversation, newest first from ``before``, with what its entries refer to."""
-    conversation_id, limit = _id(args, "conversation_id"), _limit(args)
-    before = max(0, _number(args, "before", limits.INTEGER_ABS_MAX))
-    after: Key = (conversation_id, before)
-    rows: list[Entry] = []
-    for _, row in txn.scan(TIMELINE, (conversation_id,), after=after, reverse=True):
-        rows.append(row)
-        if len(rows) >= limit:
-            break
-    rows.reverse()
-    return {"entries": [views.entry_view(row) for row in rows], **_referred(txn, rows)}
-
-
-def _session(txn: Txn, ctx: Ctx, args: dict[str, Any]) -> dict[str, Any]:
-    """One app session with its entries: the read-only history after its end."""
-    session = txn.get(SESSIONS, (_id(args, "session_id"),))
-    if session is None:
-        raise LineUpError("not_found", f"no app session {args['session_id']}")
-    rows: list[Entry] = []
-    for key, _ in txn.scan(SESSION_ENTRIES, (session.session_id,)):
-        row = txn.get(TIMELINE, (session.conversation_id, key[1]))
-        if row is not None and len(rows) < PAGE_ROWS_MAX:
-            rows.append(row)
-    instance = txn.get(INSTANCES, (session.instance_id,))
-    snapshot = txn.get(SNAPSHOTS, (session.instance_id,))
-    return {
-        "session": views.session_view(session),
-        "entries": [views.entry_view(row) for row in rows],
-        "instance": views.instance_view(instance) if instance is not None else None,
-        "snapshot": views.snapshot_view(snapshot) if snapshot is not None else None,
-        "operations": [operations.public(row) for row in operations.of_instance(ctx, session.instance_id)],
-        **_referred(txn, rows),
-    }
-
-
-def _referred(txn: Txn, rows: list[Any]) -> dict[str, Any]:
-    """The interactions, sessions and calls that timeline entries point at."""
-    found: dict[str, list[Any]] = {"interactions": [], "sessions": [], "calls": []}
-    seen: set[str] = set()
-    for row in rows:
-        if not row.ref or row.ref in seen:
-            continue
-        seen.add(row.ref)
-        if row.kind == "interaction" and (question := txn.get(INTERACTIONS, (row.ref,))):
-            found["interactions"].append(interactions.public(question))
-        elif row.kind in ("session", "continue") and (session := txn.get(SESSIONS, (row.ref,))):
-            found["sessions"].append(views.session_view(session))
-        elif row.kind == "call" and row.action_id and (call := txn.get(CALLS, (row.action_id, row.ref))):
-            found["calls"].append(calls.record(call))
-    return found
 
 
 def _one(table: Table[Any], name: str) -> Callable[[Txn, Ctx, dict[str, Any]], dict[str, Any]]:
@@ -385,9 +248,13 @@ def _artifact(txn: Txn, ctx: Ctx, args: dict[str, Any]) -> dict[str, Any]:
 
 
 def _artifacts(txn: Txn, ctx: Ctx, args: dict[str, Any]) -> dict[str, Any]:
+    """The newest page first, the oldest first within it; of one conversation, if it is named."""
     wanted = args.get("conversation_id")
-    rows = [row for _, row in txn.scan(ARTIFACTS) if wanted in (None, row.conversation_id)]
-    return {"artifacts": [artifacts.public(row) for row in rows[-_limit(args) :]]}
+    scan = txn.scan(ARTIFACTS, after=answers.after(args, str), reverse=True)
+    rows = ((key, artifacts.public(row)) for key, row in scan if wanted in (None, row.conversation_id))
+    page = answers.paged("artifacts", rows, _limit(args))
+    page["artifacts"].reverse()
+    return page
 
 
 def _bundle(txn: Txn, ctx: Ctx, args: dict[str, Any]) -> dict[str, Any]:
@@ -398,19 +265,34 @@ def _bundle(txn: Txn, ctx: Ctx, args: dict[str, Any]) -> dict[str, Any]:
 
 
 def _agents(txn: Txn, ctx: Ctx, args: dict[str, Any]) -> dict[str, Any]:
-    return {"agents": [views.agent_view(row) for _, row in txn.scan(AGENTS)]}
+    """By id; ``next`` goes on."""
+    scan = txn.scan(AGENTS, after=answers.after(args, str))
+    return answers.paged("agents", ((key, views.agent_view(row)) for key, row in scan))
 
 
 def _notifications(txn: Txn, ctx: Ctx, args: dict[str, Any]) -> dict[str, Any]:
-    return {"notifications": capabilities.notifications(txn)}
+    """The newest, the oldest of them first; ``truncated`` if there are more: dismissing some shows the others."""
+    rows, more = answers.fitting(reversed(capabilities.notifications(txn)))
+    return {"notifications": rows[::-1], "truncated": more}
 
 
 def _grants(txn: Txn, ctx: Ctx, args: dict[str, Any]) -> dict[str, Any]:
-    return {"grants": capabilities.grants(txn)}
+    """Few for each MiniApp, and MiniApps are few; ``truncated`` if they were not."""
+    rows, more = answers.fitting(capabilities.grants(txn))
+    return {"grants": rows, "truncated": more}
+
+
+def _timeline(txn: Txn, ctx: Ctx, args: dict[str, Any]) -> dict[str, Any]:
+    before = max(0, _number(args, "before", limits.INTEGER_ABS_MAX))
+    return history.timeline(txn, _id(args, "conversation_id"), before, _limit(args))
+
+
+def _session(txn: Txn, ctx: Ctx, args: dict[str, Any]) -> dict[str, Any]:
+    return history.session(ctx, _id(args, "session_id"), answers.after(args, int))
 
 
 _QUERIES: dict[str, Callable[[Txn, Ctx, dict[str, Any]], Any]] = {
-    "status": _status,
+    "status": overview.status,
     "apps": _apps,
     "tools": _tools,
     "calls": _calls,
@@ -421,7 +303,7 @@ _QUERIES: dict[str, Callable[[Txn, Ctx, dict[str, Any]], Any]] = {
     "operation": _one(OPERATIONS, "operation_id"),
     "story": _story,
     "audit.page": _audit_page,
-    "snapshot": _snapshot,
+    "snapshot": overview.snapshot,
     "timeline": _timeline,
     "session": _session,
     "surface": _surface,

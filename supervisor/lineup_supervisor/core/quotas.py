@@ -15,6 +15,7 @@ from lineup_supervisor.core.txn import Txn
 # What is counted → (its name in the manifest's limits, the default in MiB, the refusal).
 STATE = "state"  # snapshots and surfaces of live instances
 ARTIFACTS = "artifacts"
+QUESTIONS = "questions"  # requests that wait for a person; no manifest may ask for more
 _KINDS = {
     STATE: ("state_mb", limits.WORKER_STATE_MB_DEFAULT, "state_too_large"),
     ARTIFACTS: ("artifacts_mb", limits.WORKER_ARTIFACTS_MB_DEFAULT, "artifact_quota_exceeded"),
@@ -47,6 +48,22 @@ def check_room(ctx: Ctx, instance: Instance, kind: str, more: int) -> None:
         raise LineUpError(
             _KINDS[kind][2],
             f"{instance.app_scope} keeps {now_used} bytes of {kind}, {more} more do not fit into {most}",
+            detail={"used": now_used, "more": more, "allowed": most},
+        )
+
+
+def check_questions(ctx: Ctx, app_scope: str, more: int) -> None:
+    """Refuse a question whose ``more`` bytes do not fit beside those that wait for a person already.
+
+    Raises:
+        LineUpError: ``rate_limited``, with ``{used, more, allowed}`` in bytes.
+    """
+    now_used, most = used(ctx.txn, app_scope, QUESTIONS), limits.INTERACTIONS_PENDING_BYTES_PER_APP_MAX
+    if now_used + more > most:
+        raise LineUpError(
+            "rate_limited",
+            f"questions of {app_scope} that wait for a person take {now_used} bytes, {more} more do not fit into "
+            f"{most}; ask again when some are answered or cancelled, or ask shorter",
             detail={"used": now_used, "more": more, "allowed": most},
         )
 

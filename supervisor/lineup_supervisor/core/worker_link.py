@@ -15,6 +15,7 @@ from lineup_protocol import limits
 from lineup_protocol.codec import check_frame
 from lineup_protocol.errors import LineUpError
 from lineup_protocol.handshake import choose_version
+from lineup_protocol.messages import check_lengths, find
 from lineup_supervisor.core import (
     artifacts,
     budgets,
@@ -82,6 +83,9 @@ def frame(ctx: Ctx, instance_id: str, incarnation: int, content: Any) -> None:
 def _take(
     ctx: Ctx, instance: Instance, worker: Worker, type_: str, message_id: str | None, body: dict[str, Any]
 ) -> None:
+    row = find("worker", type_, from_runtime=False)
+    assert row is not None, type_
+    check_lengths(row, body)
     if type_ in _LINK_RULES:
         _LINK_RULES[type_](ctx, instance, worker, body)
         return
@@ -175,9 +179,7 @@ def _ready(ctx: Ctx, instance: Instance, worker: Worker, body: dict[str, Any]) -
 
 
 def _failed(ctx: Ctx, instance: Instance, worker: Worker, body: dict[str, Any]) -> None:
-    embodiment.load_failed(
-        ctx, instance, worker, LineUpError("app_start_failed", body["message"][: limits.REASON_LENGTH_MAX])
-    )
+    embodiment.load_failed(ctx, instance, worker, LineUpError("app_start_failed", body["message"]))
 
 
 def _pong(ctx: Ctx, instance: Instance, worker: Worker, body: dict[str, Any]) -> None:

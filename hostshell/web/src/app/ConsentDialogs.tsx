@@ -1,5 +1,6 @@
 // The Runtime's own questions about what a MiniApp may do. They look like nothing that a MiniApp can draw, lie over
-// everything, and only a person's answer closes them.
+// everything, and only a person's answer closes them. A title is what a MiniApp calls itself and may be another one's; its
+// scope is nobody else's and stands beside it.
 
 import { Button, Modal, Stack, Text } from "@mantine/core";
 import { IconShieldLock } from "@tabler/icons-react";
@@ -45,7 +46,12 @@ function Consent({ consent, waiting }: { consent: Interaction; waiting: number }
           </span>
           <span className={classes.head}>
             <AppIcon scope={scope} size={40} />
-            {what ? words.consent.title(app, what) : request.title}
+            <span>
+              {what ? words.consent.title(app, what) : request.title}
+              <span className={classes.scope} data-testid="consent-scope">
+                {scope}
+              </span>
+            </span>
           </span>
         </>
       }

@@ -32,6 +32,7 @@ export function Sidebar({ onHelp, onPicked, bare = false }: Props) {
   const route = useRoute();
   const [settings, setSettings] = useState(false);
   const conversations = useWorkspace(conversationsByUse);
+  const more = useWorkspace((state) => state.truncated.includes("conversations"));
   return (
     <nav
       className={classes.sidebar}
@@ -63,6 +64,11 @@ export function Sidebar({ onHelp, onPicked, bare = false }: Props) {
               </li>
             ))}
           </ul>
+        )}
+        {more && (
+          <Text size="sm" c="dimmed" p="md">
+            {words.sidebar.more}
+          </Text>
         )}
       </ScrollArea>
       <div className={classes.foot}>

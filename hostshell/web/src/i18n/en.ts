@@ -38,6 +38,7 @@ export const en = {
     open: "Show conversations",
     newConversation: "New conversation",
     empty: "No conversation yet",
+    more: "There are older conversations that are not listed here.",
     emptyHint: "Start one with the button. The agent can also start one itself.",
     untitled: "Conversation",
     unknown: "There is no such conversation",

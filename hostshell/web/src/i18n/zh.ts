@@ -38,6 +38,7 @@ export const zh: Words = {
     open: "显示会话列表",
     newConversation: "新建会话",
     empty: "还没有会话",
+    more: "还有更早的会话未在此列出。",
     emptyHint: "点击按钮新建会话；Agent 也可以主动发起会话。",
     untitled: "会话",
     unknown: "没有这个会话",

@@ -136,7 +136,7 @@ function RecentCalls() {
   const [calls, setCalls] = useState<Call[] | null>(null);
   const online = useWorkspace((state) => state.link === "online");
   const read = useCallback(() => {
-    client.query<{ calls: Call[] }>("calls", { limit: 50 }).then(
+    client.query<{ calls: Call[] }>("calls", { limit: 50, brief: true }).then(
       (page) => setCalls(page.calls),
       () => undefined,
     );

@@ -8,6 +8,7 @@ import { useTimes, useWords } from "../i18n";
 import { storyWords as en } from "../i18n/story.en";
 import { storyWords as zh } from "../i18n/story.zh";
 import type { StoryEntry } from "../runtime/rows";
+import type { Client } from "../state/client";
 import { useClient, useWorkspace } from "../state/react";
 import type { Tone } from "../ui/Status";
 import classes from "./pages.module.css";
@@ -15,6 +16,22 @@ import classes from "./pages.module.css";
 interface StoryPage {
   entries: StoryEntry[];
   truncated: boolean;
+  next?: number;
+}
+
+const ENTRIES_MAX = 2_000; // nobody reads more on a page
+
+/** Its entries, page after page. */
+async function readStory(client: Client, id: string): Promise<StoryPage> {
+  const story = await client.query<StoryPage>("story", { id });
+  while (story.next !== undefined && story.entries.length < ENTRIES_MAX) {
+    const page = await client.query<StoryPage>("story", { id, after: story.next });
+    story.entries.push(...page.entries);
+    story.truncated = page.truncated;
+    if (page.next === undefined) delete story.next;
+    else story.next = page.next;
+  }
+  return story;
 }
 
 export function Story({ id }: { id: string }) {
@@ -23,7 +40,7 @@ export function Story({ id }: { id: string }) {
   const online = useWorkspace((state) => state.link === "online");
   const [story, setStory] = useState<StoryPage | "none" | null>(null);
   const read = useCallback(() => {
-    client.query<StoryPage>("story", { id }).then(setStory, () => setStory((known) => known ?? "none"));
+    readStory(client, id).then(setStory, () => setStory((known) => known ?? "none"));
   }, [client, id]);
   useEffect(() => {
     if (online) read();

@@ -84,7 +84,7 @@ export interface Call {
   app_scope: string;
   conversation_id: string;
   status: string;
-  input: JsonObject;
+  input?: JsonObject;
   attempt: number;
   created_at: string;
   updated_at: string;
@@ -167,6 +167,7 @@ export interface Interaction {
   reason?: string;
   draft?: JsonObject;
   purpose?: { capability?: string; reason?: string };
+  cut?: boolean; // its request is shown in part; the query `interaction` has all of it
 }
 
 export interface Operation {
@@ -270,6 +271,8 @@ export interface Snapshot {
   grants: Grant[];
   notifications?: Notice[];
   artifacts?: Artifact[];
+  truncated?: string[]; // the lists that are longer than there was room for
+  interactions_next?: string; // where the query `interactions` goes on
 }
 
 export interface Change {
@@ -292,6 +295,7 @@ export interface Referred {
 
 export interface TimelinePage extends Referred {
   entries: Entry[];
+  more: boolean; // there are older ones
 }
 
 export interface SessionPage extends Referred {
@@ -300,6 +304,7 @@ export interface SessionPage extends Referred {
   instance: Instance | null;
   snapshot: InstanceSnapshot | null;
   operations: Operation[];
+  next?: string; // there are more entries; its pages have neither operations nor the saved state
 }
 
 export interface StoryEntry {

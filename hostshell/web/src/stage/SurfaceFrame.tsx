@@ -5,7 +5,7 @@ import { IconShieldX } from "@tabler/icons-react";
 import { useEffect, useMemo, useRef, useState } from "react";
 import { useWords } from "../i18n";
 import type { Surface } from "../runtime/rows";
-import { useClient, useWorkspace } from "../state/react";
+import { useClient, useSaved, useWorkspace } from "../state/react";
 import { useVisible } from "../ui/hooks";
 import classes from "./Stage.module.css";
 import { type HostInfo, type Projection, SurfaceHost } from "./surfaceHost";
@@ -185,7 +185,7 @@ function useProjection(surface: Surface): Projection {
   const operations = useWorkspace((state) =>
     Object.values(state.operations).filter((row) => row.instance_id === surface.instance_id),
   );
-  const snapshot = useWorkspace((state) => state.snapshots[surface.instance_id]?.state ?? null);
+  const snapshot = useSaved(surface.instance_id);
   return useMemo(() => ({ operations, snapshot }), [operations, snapshot]);
 }
 

@@ -6,7 +6,7 @@ import { IconChevronDown, IconChevronUp, IconListCheck, IconX } from "@tabler/ic
 import { useId, useState } from "react";
 import { useTimes, useWords } from "../i18n";
 import type { Instance } from "../runtime/rows";
-import { useClient, useWorkspace } from "../state/react";
+import { useClient, useSaved } from "../state/react";
 import { Empty } from "../ui/Empty";
 import { Status, toneOf } from "../ui/Status";
 import classes from "./TaskDashboard.module.css";
@@ -15,7 +15,7 @@ import { type Step, type Task, tasksOf } from "./tasks";
 export default function TaskDashboard({ instance }: { instance: Instance }) {
   const words = useWords();
   const client = useClient();
-  const state = useWorkspace((s) => s.snapshots[instance.instance_id]?.state);
+  const state = useSaved(instance.instance_id) ?? undefined;
   const tasks = tasksOf(state);
   const done = tasks.filter((task) => task.status === "completed").length;
   return (

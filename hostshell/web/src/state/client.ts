@@ -6,6 +6,7 @@ import { type Connect, LINK_LOST, RuntimeLink, type Sign } from "../runtime/link
 import type {
   Artifact,
   Change,
+  Interaction,
   Json,
   JsonObject,
   Result,
@@ -22,6 +23,11 @@ export const PAGE_ENTRIES = 100;
 const TEXT_WAIT_MS_MAX = 10 * 60_000; // a text that no Runtime took for so long is not sent behind the person's back
 const FLUSH_MS = 16;
 
+interface InteractionPage {
+  interactions: Interaction[];
+  next?: string;
+}
+
 /** Actions that must survive a reload; the rest is safe to lose or to ask again. */
 const KEPT_ACTIONS = new Set(["person.text", "interaction.answer", "interaction.cancel"]);
 
@@ -34,6 +40,7 @@ export class Client {
   private surfaceOrigin = "";
   private pending: { revision: number; changes: Change[] } | null = null;
   private flushTimer: ReturnType<typeof setTimeout> | null = null;
+  private reading = 0; // which snapshot's further questions are being read
   private readonly asked = new Set<string>(); // rows that are being read just now
 
   constructor(
@@ -56,6 +63,7 @@ export class Client {
           this.pending = null;
           this.dispatch({ type: "snapshot", snapshot, at: Date.now() });
           for (const listener of this.snapshotListeners) listener();
+          void this.readFurtherInteractions(snapshot.interactions_next);
         },
         changes: (revision, changes) => this.take(revision, changes),
         torn: (loadId) => {
@@ -218,7 +226,6 @@ export class Client {
         type: "page.read",
         conversation_id: conversationId,
         before,
-        limit: PAGE_ENTRIES,
         page,
       } as const;
       this.dispatch(event);
@@ -235,19 +242,52 @@ export class Client {
     });
   }
 
+  /** A question of which the page has the beginning only. */
+  async readInteraction(interactionId: string): Promise<void> {
+    await this.once(`interaction:${interactionId}`, async () => {
+      const row = await this.query<Interaction>("interaction", { interaction_id: interactionId });
+      this.dispatch({ type: "interactions.read", interactions: [row] });
+    });
+  }
+
+  /** The questions that a snapshot had no room for. */
+  private async readFurtherInteractions(next: string | undefined): Promise<void> {
+    if (next === undefined) return;
+    this.reading += 1;
+    const reading = this.reading; // a later snapshot begins anew
+    try {
+      for (let after: string | undefined = next; after !== undefined && reading === this.reading; ) {
+        const page: InteractionPage = await this.query("interactions", { after, brief: true });
+        this.dispatch({ type: "interactions.read", interactions: page.interactions });
+        after = page.next;
+      }
+    } catch {
+      // The link was lost; the next snapshot says again where to go on.
+    }
+  }
+
   async readSession(sessionId: string): Promise<void> {
     await this.once(`session:${sessionId}`, async () => {
       const page = await this.query<SessionPage>("session", { session_id: sessionId });
+      for (let after = page.next; after !== undefined; ) {
+        const more: SessionPage = await this.query("session", { session_id: sessionId, after });
+        for (const list of ["entries", "interactions", "sessions", "calls"] as const)
+          (page[list] as unknown[]).push(...more[list]);
+        after = more.next;
+      }
       this.dispatch({ type: "session.read", page });
     });
   }
 
   async readArtifacts(conversationId: string): Promise<void> {
     await this.once(`artifacts:${conversationId}`, async () => {
-      const page = await this.query<{ artifacts: Artifact[] }>("artifacts", {
-        conversation_id: conversationId,
-      });
-      this.dispatch({ type: "artifacts.read", artifacts: page.artifacts });
+      let after: string | undefined;
+      do {
+        const args = { conversation_id: conversationId, ...(after === undefined ? {} : { after }) };
+        const page: { artifacts: Artifact[]; next?: string } = await this.query("artifacts", args);
+        this.dispatch({ type: "artifacts.read", artifacts: page.artifacts });
+        after = page.next;
+      } while (after !== undefined);
     });
   }
 

@@ -68,6 +68,7 @@ export interface Workspace {
   readonly bootId: string;
   readonly isolation: string;
   readonly revision: number;
+  readonly truncated: readonly string[]; // lists of the last snapshot that are not whole
   readonly skewMs: number; // the Runtime's wall clock minus this page's
   readonly conversations: Rows<Conversation>;
   readonly instances: Rows<Instance>;
@@ -104,6 +105,7 @@ export const EMPTY: Workspace = {
   bootId: "",
   isolation: "",
   revision: 0,
+  truncated: [],
   skewMs: 0,
   conversations: {},
   instances: {},

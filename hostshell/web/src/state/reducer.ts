@@ -9,6 +9,7 @@ import type {
   Entry,
   Grant,
   Instance,
+  Interaction,
   Referred,
   SessionPage,
   Snapshot,
@@ -22,9 +23,10 @@ export type WorkspaceEvent =
   | { type: "snapshot"; snapshot: Snapshot; at: number }
   | { type: "changes"; revision: number; changes: readonly Change[] }
   | { type: "page.asked"; conversation_id: string }
-  | { type: "page.read"; conversation_id: string; before: number | null; limit: number; page: TimelinePage }
+  | { type: "page.read"; conversation_id: string; before: number | null; page: TimelinePage }
   | { type: "page.failed"; conversation_id: string }
   | { type: "entry.read"; page: Referred }
+  | { type: "interactions.read"; interactions: readonly Interaction[] }
   | { type: "session.read"; page: SessionPage }
   | { type: "artifacts.read"; artifacts: readonly Artifact[] }
   | { type: "echo.added"; echo: Echo }
@@ -47,9 +49,11 @@ export function reduce(state: Workspace, event: WorkspaceEvent): Workspace {
     case "page.failed":
       return withTimeline(state, event.conversation_id, (t) => ({ ...t, loading: false, failed: true }));
     case "page.read":
-      return readPage(state, event.conversation_id, event.before, event.limit, event.page);
+      return readPage(state, event.conversation_id, event.before, event.page);
     case "entry.read":
       return withReferred(state, event.page);
+    case "interactions.read":
+      return { ...state, interactions: keepNewer(state.interactions, event.interactions, questionId) };
     case "session.read":
       return readSession(state, event.page);
     case "artifacts.read":
@@ -88,6 +92,7 @@ function fromSnapshot(state: Workspace, snapshot: Snapshot, at: number): Workspa
     bootId: snapshot.boot_id || state.bootId,
     isolation: snapshot.isolation,
     revision: snapshot.revision,
+    truncated: snapshot.truncated ?? [],
     skewMs: Date.parse(snapshot.now) - at,
     conversations: byId(snapshot.conversations, (row) => row.conversation_id),
     instances: {
@@ -100,7 +105,10 @@ function fromSnapshot(state: Workspace, snapshot: Snapshot, at: number): Workspa
     calls: { ...ended(state.calls, FINAL_CALLS), ...byId(snapshot.calls, callKey) },
     interactions: {
       ...ended(state.interactions, FINAL_INTERACTIONS),
-      ...byId(snapshot.interactions, (row) => row.interaction_id),
+      ...byId(
+        snapshot.interactions.map((row) => whole(state.interactions, row)),
+        questionId,
+      ),
     },
     operations: {
       ...ended(state.operations, ["completed", "interrupted"]),
@@ -125,6 +133,16 @@ function fromSnapshot(state: Workspace, snapshot: Snapshot, at: number): Workspa
 
 const FINAL_CALLS = ["completed", "failed", "cancelled", "expired", "rejected"];
 const FINAL_INTERACTIONS = ["completed", "cancelled", "expired", "failed"];
+
+function questionId(row: Interaction): string {
+  return row.interaction_id;
+}
+
+/** What was read whole stays whole while it is the same. */
+function whole(have: Rows<Interaction>, row: Interaction): Interaction {
+  const known = have[row.interaction_id];
+  return row.cut && known && !known.cut && known.updated_at === row.updated_at ? known : row;
+}
 
 function callKey(call: Call): string {
   return `${call.agent_id}/${call.call_id}`;
@@ -243,17 +261,13 @@ function withTimeline(state: Workspace, id: string, change: (t: Timeline) => Tim
 }
 
 /** A page read backwards from ``before`` (null: from the end), joined to what is there if the two touch. */
-function readPage(
-  state: Workspace,
-  id: string,
-  before: number | null,
-  limit: number,
-  page: TimelinePage,
-): Workspace {
+function readPage(state: Workspace, id: string, before: number | null, page: TimelinePage): Workspace {
   const next = withTimeline(withReferred(state, page), id, (timeline) => {
     const entries = joined(timeline.entries, page.entries);
     const first = entries[0];
-    const complete = first === undefined || first.n === 1 || (before !== null && page.entries.length < limit);
+    const toTheFirst =
+      page.entries.length > 0 ? first === page.entries[0] : before !== null || first === undefined;
+    const complete = toTheFirst ? !page.more : timeline.complete || first?.n === 1;
     return {
       entries,
       complete,
@@ -282,7 +296,7 @@ function joined(have: readonly Entry[], read: readonly Entry[]): readonly Entry[
 function withReferred(state: Workspace, page: Referred): Workspace {
   return {
     ...state,
-    interactions: keepNewer(state.interactions, page.interactions, (row) => row.interaction_id),
+    interactions: keepNewer(state.interactions, page.interactions, questionId),
     sessions: {
       ...byId(page.sessions, (row) => row.session_id),
       ...state.sessions,
@@ -291,7 +305,7 @@ function withReferred(state: Workspace, page: Referred): Workspace {
   };
 }
 
-function keepNewer<T extends { updated_at: string }>(
+function keepNewer<T extends { updated_at: string; cut?: boolean }>(
   have: Rows<T>,
   read: readonly T[],
   id: (row: T) => string,
@@ -300,6 +314,7 @@ function keepNewer<T extends { updated_at: string }>(
   const rows: Record<string, T> = { ...have };
   for (const row of read) {
     const known = rows[id(row)];
+    if (known && !known.cut && row.cut && known.updated_at === row.updated_at) continue;
     if (!known || known.updated_at <= row.updated_at) rows[id(row)] = row;
   }
   return rows;
@@ -313,6 +328,11 @@ function readSession(state: Workspace, page: SessionPage): Workspace {
     sessions: { ...next.sessions, [session.session_id]: session },
     instances: instance ? { ...next.instances, [instance.instance_id]: instance } : next.instances,
     operations: { ...next.operations, ...byId(operations, (row) => row.operation_id) },
+    // A snapshot may have had no room for what a live instance has saved.
+    snapshots:
+      snapshot && instance && instance.state !== "closed" && !next.snapshots[instance.instance_id]
+        ? { ...next.snapshots, [instance.instance_id]: snapshot }
+        : next.snapshots,
     histories: { ...next.histories, [session.session_id]: { entries, operations, snapshot } },
   };
 }

@@ -1,7 +1,7 @@
 // One standard interaction as a card: what is asked, the form while it waits, the result after it. The same card
 // stands in the timeline, over a MiniApp and in a MiniApp's container.
 
-import { Text } from "@mantine/core";
+import { Loader, Text } from "@mantine/core";
 import {
   IconAlertTriangle,
   IconBan,
@@ -20,7 +20,7 @@ import { Status } from "../../ui/Status";
 import { Markdown } from "../Markdown";
 import { ConfirmForm, NoticeForm } from "./ButtonForms";
 import { ChoiceForm } from "./ChoiceForm";
-import { usePresented } from "./hooks";
+import { usePresented, useWhole } from "./hooks";
 import { InputForm } from "./InputForm";
 import classes from "./InteractionCard.module.css";
 import { ResultEcho } from "./ResultEcho";
@@ -40,6 +40,7 @@ export const InteractionCard = memo(function InteractionCard({
   const scope = interaction.owner.app_scope;
   const app = useWorkspace((state) => appName(words, state.apps, scope));
   usePresented(interaction);
+  useWhole(interaction);
   const open = isOpen(interaction);
   const { request } = interaction;
   const id = headingId ?? `q-${interaction.interaction_id}`;
@@ -69,7 +70,13 @@ export const InteractionCard = memo(function InteractionCard({
       <div className={classes.prompt}>
         <Markdown text={request.kind === "notice" ? request.message : request.prompt} />
       </div>
-      {open ? <Form interaction={interaction} request={request} /> : <ResultEcho interaction={interaction} />}
+      {interaction.cut ? (
+        <Loader size="sm" aria-label={words.loading} />
+      ) : open ? (
+        <Form interaction={interaction} request={request} />
+      ) : (
+        <ResultEcho interaction={interaction} />
+      )}
     </article>
   );
 });

@@ -4,7 +4,7 @@ import { useCallback, useEffect, useRef, useState } from "react";
 import { errorText, useWords } from "../../i18n";
 import type { Interaction, JsonObject } from "../../runtime/rows";
 import * as journal from "../../state/journal";
-import { useClient } from "../../state/react";
+import { useClient, useWorkspace } from "../../state/react";
 import { isOpen } from "../../state/select";
 import { loadDraft, saveDraft } from "../../state/settings";
 
@@ -19,6 +19,16 @@ export function usePresented(interaction: Interaction): void {
     presented.add(id);
     void client.act("interaction.present", { interaction_id: id });
   }, [client, id, status]);
+}
+
+/** A list may have had room for the beginning of a question only; whoever shows it reads all of it. */
+export function useWhole({ interaction_id: id, cut, updated_at }: Interaction): void {
+  const client = useClient();
+  const online = useWorkspace((state) => state.link === "online");
+  // biome-ignore lint/correctness/useExhaustiveDependencies: one that has changed meanwhile is read again
+  useEffect(() => {
+    if (cut && online) void client.readInteraction(id);
+  }, [client, id, cut, online, updated_at]);
 }
 
 export interface Answering {
