@@ -29,8 +29,11 @@ def read_private(path: Path) -> bytes:
         descriptor = os.open(path, _READ)
     except OSError as error:
         raise LineUpError("home_unusable", f"{path} cannot be read: {error.strerror}") from None
+    info = os.fstat(descriptor)
+    if stat.S_ISDIR(info.st_mode):  # ``open`` refuses it without closing it
+        os.close(descriptor)
+        raise LineUpError("home_unusable", f"{path} is a folder; remove it, the file is made anew")
     with open(descriptor, "rb") as file:
-        info = os.fstat(file.fileno())
         if not stat.S_ISREG(info.st_mode) or info.st_uid != os.geteuid() or info.st_mode & 0o077:
             raise LineUpError("home_unusable", f"{path} must be a file of yours that others cannot read (chmod 600)")
         return file.read(PRIVATE_BYTES_MAX)

@@ -135,7 +135,7 @@ class ShownSurfaces:
 
 def _wanted_surface_port(run_dir: Path) -> int:
     """The port of the process before this one: pages that are open may frame that origin only."""
-    with contextlib.suppress(LineUpError, ValueError):
+    with contextlib.suppress(LineUpError, OSError, ValueError):
         port = int(read_private(run_dir / SURFACE_PORT_NAME))
         if 1024 <= port <= 65535:
             return port

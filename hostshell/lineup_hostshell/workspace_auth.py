@@ -13,9 +13,11 @@ from __future__ import annotations
 import base64
 import binascii
 import contextlib
+import errno
 import hashlib
 import hmac
 import html
+import logging
 import os
 import re
 import secrets
@@ -38,6 +40,8 @@ _LAUNCH_KEY = re.compile(r"[A-Za-z0-9_-]{32}", re.ASCII)
 _SESSION_ID = re.compile(r"lws1\.([0-9]{10,12})\.[A-Za-z0-9_-]{16}", re.ASCII)
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+_log = logging.getLogger("lineup.hostshell.workspace")
 
 Clock = Callable[[], float]
 
@@ -97,7 +101,8 @@ class LaunchKeys:
                 with open(descriptor, "wb") as file:
                     file.write(content)
         except OSError as error:
-            raise LineUpError("home_unusable", f"{self._path} cannot be used: {error.strerror}") from None
+            code = "storage_full" if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO) else "home_unusable"
+            raise LineUpError(code, f"{self._path} cannot be used: {error.strerror}") from None
 
     def _name(self, key: str) -> str:
         return hashlib.sha256(f"{self._boot_id}\n{key}".encode()).hexdigest()
@@ -149,14 +154,20 @@ class SessionTokens:
 
 
 def session_key(run_dir: Path) -> bytes:
-    """The key that signs sessions; a new one if there is none, or one that others could have read. Raises OSError."""
+    """The key that signs sessions; a new one if there is none, or one that others could have read.
+
+    One that cannot be kept (a full disk, a folder in its place) is good until the end of this process.
+    """
     path = run_dir / KEY_NAME
-    with contextlib.suppress(LineUpError, ValueError):
+    with contextlib.suppress(LineUpError, OSError, ValueError):
         key = bytes.fromhex(read_private(path).decode("ascii", "replace").strip())
         if len(key) == KEY_BYTES:
             return key
     key = secrets.token_bytes(KEY_BYTES)
-    write_private(path, key.hex().encode() + b"\n")
+    try:
+        write_private(path, key.hex().encode() + b"\n")
+    except OSError as error:
+        _log.warning("%s cannot be written (%s): pages sign in again after the next start", path, error.strerror)
     return key
 
 

@@ -10,17 +10,35 @@ import re
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from lineup_protocol import limits
 from lineup_protocol.errors import LineUpError
 from lineup_protocol.pointers import join, pointer
 from lineup_protocol.schema import Fault, check_schema, refusal
+from lineup_protocol.shown_text import is_prose, is_title
 from lineup_protocol.strict_json import canonical_json, copy_json
 
 HOST_VERSION = (1, 0)
 CHAT_SCOPE = "chat"
+# Names that the Runtime's own parts go by, in its logs, its files and on the command line.
+RESERVED_SCOPES = frozenset(
+    (
+        CHAT_SCOPE,
+        "audit",
+        "cli",
+        "detached",
+        "host",
+        "hostshell",
+        "interact",
+        "lineup",
+        "operator",
+        "runtime",
+        "supervisor",
+        "system",
+    )
+)
 CHAT_PRIMITIVES = ("notice", "choice", "confirm", "input")
 TRUSTED_KINDS = ("system", "bundled", "bundled-reference")
 HANDLINGS = ("direct", "interactive", "launch", "foreground", "operation")
@@ -57,6 +75,19 @@ def _number(value: Any) -> Any:
     """A literal would take ``true`` for 1."""
     if isinstance(value, bool):
         raise ValueError("must be a number, not true or false")
+    return value
+
+
+def _title(value: str) -> str:
+    if not is_title(value, limits.TITLE_LENGTH_MAX):
+        words = f"must be one line of 1 to {limits.TITLE_LENGTH_MAX} printable characters"
+        raise PydanticCustomError("lineup", "{words}", {"words": words})
+    return value
+
+
+def _description(value: str) -> str:
+    if not is_prose(value):
+        raise PydanticCustomError("lineup", "must have no control characters and no marks that reorder text")
     return value
 
 
@@ -97,8 +128,10 @@ SurfaceEntry = Annotated[
         "must be the path of an HTML file in the bundle, for example surface/index.html",
     ),
 ]
-Title = Annotated[str, StringConstraints(min_length=1, max_length=limits.TITLE_LENGTH_MAX)]
-Description = Annotated[str, StringConstraints(min_length=1, max_length=limits.DESCRIPTION_LENGTH_MAX)]
+Title = Annotated[str, AfterValidator(_title)]
+Description = Annotated[
+    str, StringConstraints(min_length=1, max_length=limits.DESCRIPTION_LENGTH_MAX), AfterValidator(_description)
+]
 RootSchema = Annotated[dict[str, Any], BeforeValidator(_root_schema)]
 AnySchema = Annotated[dict[str, Any], BeforeValidator(_any_schema)]
 
@@ -257,7 +290,7 @@ def _cross_faults(data: dict[str, Any], trusted: bool) -> Iterator[Fault]:
     scope = data.get("app_scope")
     if not trusted and data.get("kind") in TRUSTED_KINDS:
         yield Fault("/kind", "must be installed: the other kinds are for the Runtime's own distribution")
-    if not trusted and scope == CHAT_SCOPE:
+    if not trusted and isinstance(scope, str) and scope in RESERVED_SCOPES:
         yield Fault("/app_scope", "is reserved for the Runtime's own distribution")
     if not trusted and data.get("min_isolation") == "S1":
         yield Fault("/min_isolation", "must be S2 or S3: S1 is for the Runtime's own distribution")

@@ -22,7 +22,7 @@ from typing import Any
 from lineup_protocol.errors import LineUpError
 from lineup_supervisor.config import DEFAULT_PORT, Config, read_config
 from lineup_supervisor.edges.file_faults import file_fault
-from lineup_supervisor.home import Home, default_home, open_home
+from lineup_supervisor.home import Home, default_home, open_home, trace_of_past
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_BUG = 0, 1, 2, 70
 LOOPBACK = "127.0.0.1"
@@ -124,12 +124,14 @@ def _run_daemon(home: Home, config: Config, options: argparse.Namespace) -> int:
     from lineup_supervisor.edges.store import Store
     from lineup_supervisor.runtime_log import RuntimeLog
 
-    store = Store.open(home.data, TABLES, schema_version=SCHEMA_VERSION)
+    store = Store.open(home.data, TABLES, schema_version=SCHEMA_VERSION, trace=lambda: trace_of_past(home))
     log = RuntimeLog(home.logs / "runtime.log", config.log_level)
     try:
         if (warning := store.warning()) is not None:
             log.warning("store in a doubtful place", detail=warning)
             print(f"lineup: {warning}", file=sys.stderr)
+        if (fault := log.fault()) is not None:
+            print(f"lineup: {fault}", file=sys.stderr)
         daemon = Daemon(home, config, Options(options.port, not options.no_web, options.demo), store, log)
         # Programs and tables live as long as the process, and a step leaves nothing behind that refers to itself.
         gc.freeze()
@@ -139,6 +141,10 @@ def _run_daemon(home: Home, config: Config, options: argparse.Namespace) -> int:
         _say_goodbye()
         return EXIT_OK
     except Fatal as error:
+        from lineup_supervisor.store_rules import contradiction
+
+        if (found := contradiction(store)) is not None:
+            raise found from error
         _complain(f"internal_error: {error}; {home.logs / 'runtime.log'} has the story")
         return EXIT_BUG
     finally:

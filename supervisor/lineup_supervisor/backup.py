@@ -21,7 +21,7 @@ from typing import IO, Any, cast
 
 from lineup_protocol.errors import LineUpError
 from lineup_supervisor.core.txn import Table
-from lineup_supervisor.edges.file_faults import file_fault
+from lineup_supervisor.edges.file_faults import MAKE_ROOM, file_fault
 from lineup_supervisor.edges.store import Store
 from lineup_supervisor.edges.store_file import DATA_NAME, fsync_directory
 from lineup_supervisor.home import Home, open_home
@@ -44,7 +44,7 @@ def write_backup(store: Store, home: Home, destination: Path) -> None:
     with _typed(destination, home.root):
         try:
             copy.unlink(missing_ok=True)
-            store.copy(copy)
+            _copy(store, copy)
             fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
             with os.fdopen(fd, "wb") as file:
                 with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as tar:
@@ -88,6 +88,19 @@ def restore_backup(file: Path, root: Path, tables: Sequence[Table[Any]], schema_
             with contextlib.suppress(OSError):
                 root.rmdir()
         raise
+
+
+def _copy(store: Store, copy: Path) -> None:
+    try:
+        store.copy(copy)
+    except LineUpError as error:
+        if error.code != "storage_full":
+            raise
+        raise LineUpError(
+            "storage_full",
+            f"{copy.parent} has no room for the copy of the store that a backup is made from, wherever it goes; "
+            f"{MAKE_ROOM}",
+        ) from error
 
 
 class _Hashed:

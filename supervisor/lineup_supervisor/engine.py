@@ -101,7 +101,8 @@ class Engine:
         """Step all of ``events``, commit, and say what to do.
 
         Raises:
-            EngineFailed: see there. LineUpError: ``store_damaged``. Nothing of the last transaction was committed.
+            EngineFailed: see there. LineUpError: ``store_damaged``; a query alone is answered so. Nothing of the last
+                transaction was committed.
         """
         if self._kept and now.steady_ms < self._retry_at_ms:
             effects = self._full(events, now)
@@ -123,7 +124,8 @@ class Engine:
             only_asked = all(isinstance(event, ev.HostQuery) for event in batch)
             effects = self._look(batch, now) if only_asked else self._commit(batch, now)
         except Exception as error:
-            if _is_fatal(error):
+            may_be_a_query = _is_damage(error) and any(isinstance(event, ev.HostQuery) for event in batch)
+            if _is_fatal(error) and not may_be_a_query:
                 raise
             return self._full(batch, now) if _is_full(error) else self._one_by_one(batch, now)
         if batch:
@@ -168,6 +170,9 @@ class Engine:
                 effects += self._look([event], now) if look else self._commit([event], now)
                 self._errors_in_a_row = 0
             except Exception as error:
+                if isinstance(event, ev.HostQuery) and _is_damage(error):
+                    effects += self._unreadable(event, error, now)
+                    continue
                 if _is_fatal(error):
                     raise
                 if _is_full(error):
@@ -206,13 +211,25 @@ class Engine:
         try:
             return self._look([event], now)
         except Exception as error:
+            if _is_damage(error):
+                return self._unreadable(event, error, now)
             if _is_fatal(error):
                 raise
             return self._fault(event, error, now)
 
+    def _unreadable(self, event: ev.HostQuery, error: Exception, now: ev.Now) -> list[fx.AnyEffect]:
+        """Whoever only looks is told what is damaged, and ends nobody's work: what is decided is not built on it."""
+        assert isinstance(error, LineUpError)
+        self._on_fault(event, error)
+        return answers(event, error, now)
+
 
 def _is_full(error: Exception) -> bool:
     return isinstance(error, LineUpError) and error.code == "storage_full"
+
+
+def _is_damage(error: Exception) -> bool:
+    return isinstance(error, LineUpError) and error.code == "store_damaged"
 
 
 def _is_fatal(error: Exception) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import secrets
 import stat
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ SOCKET_PATH_BYTES_MAX = 107  # sun_path holds 108 bytes, one of them the final N
 _LONGEST_SOCKET = "run/w/0123456789abcdef/s"  # a socket per worker incarnation, in a directory of its own
 _DIRECTORIES = ("data", "artifacts", "apps", "logs", "run")
 _TOKEN_BYTES = 32
+_ARCHIVE = re.compile(r"audit-\d{12}-\d{12}\.jsonl", re.ASCII)
+_DIGEST = re.compile(r"[0-9a-f]{64}(\..*)?", re.ASCII)  # a bundle's copy, or an artifact
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,11 @@ class Home:
     @property
     def logs(self) -> Path:
         return self.root / "logs"
+
+    @property
+    def app_logs(self) -> Path:
+        """What MiniApps print, in a folder of its own: no name of theirs can be that of a file of the Runtime."""
+        return self.root / "logs" / "apps"
 
     @property
     def run(self) -> Path:
@@ -104,6 +112,16 @@ def open_home(root: Path) -> Home:
     for name in _DIRECTORIES:
         own_directory(root / name)
     return home
+
+
+def trace_of_past(home: Home) -> Path | None:
+    """What a home has only once its store was made, and would lose its meaning with another one."""
+    for folder, name in ((home.logs, _ARCHIVE), (home.artifacts, _DIGEST), (home.apps, _DIGEST)):
+        with contextlib.suppress(OSError):
+            for entry in sorted(os.listdir(folder)):
+                if name.fullmatch(entry):
+                    return folder / entry
+    return None
 
 
 def own_directory(path: Path) -> None:
@@ -182,6 +200,8 @@ def remove_leftovers(home: Home) -> None:
     for path in home.run.glob(".runtime.json.*"):
         _remove(path)
     remove_tree_of_sockets(home.worker_sockets)
+    if not home.worker_sockets.is_dir():
+        _remove(home.worker_sockets)
 
 
 def remove_tree_of_sockets(directory: Path) -> None:
@@ -201,8 +221,18 @@ def remove_tree_of_sockets(directory: Path) -> None:
 
 
 def _remove(path: Path) -> None:
-    with contextlib.suppress(FileNotFoundError):
+    """Also an empty folder in its place. Raises LineUpError ``home_unusable`` for one that holds something."""
+    try:
         os.unlink(path)
+    except FileNotFoundError:
+        return
+    except IsADirectoryError as error:
+        try:
+            os.rmdir(path)
+        except OSError:
+            raise _unusable(
+                f"{path} cannot be used (it is a folder)", "remove it, everything is kept: the file is made anew"
+            ) from error
 
 
 def _unusable(what: str, remedy: str = "choose another one with --home DIR") -> LineUpError:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from lineup_protocol.errors import LineUpError
 from lineup_supervisor.core import effects as fx
 from lineup_supervisor.core import events as ev
 from lineup_supervisor.core.schema import BUNDLES
@@ -58,8 +59,9 @@ class HomeFiles:
         try:
             last_hash = self._archive.write(self._store.read, effect.after_seq, effect.up_to_seq)
         except Exception as error:  # a full disk or a bug: nothing is deleted, and nothing else depends on it
-            self._log.error("the audit cannot be archived", error=repr(error))
-            fault = f"{type(error).__name__}: {error}"[:200]
+            words = str(error) if isinstance(error, LineUpError) else f"{type(error).__name__}: {error}"
+            self._log.error("the audit cannot be archived", error=words)
+            fault = words[:200]
         return ev.AuditArchived(
             event_id=event_id, after_seq=effect.after_seq, up_to_seq=effect.up_to_seq, hash=last_hash, error=fault
         )

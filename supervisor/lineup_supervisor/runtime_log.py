@@ -26,6 +26,12 @@ class RuntimeLog:
         self._threshold = LEVELS[level]
         self._lock = threading.Lock()
 
+    def fault(self) -> str | None:
+        """One sentence if nothing can be written there, for the start to say: later there is nobody to hear it."""
+        with self._lock:
+            error = self._file.try_open()
+        return None if error is None else f"{self._file.path} cannot be written ({error.strerror}); nothing is logged"
+
     def debug(self, event: str, **fields: Any) -> None:
         self._write("debug", event, fields)
 

@@ -8,6 +8,7 @@ core's own, out of one snapshot. It must not know what they mean.
 from __future__ import annotations
 
 import json
+import os
 import time
 from pathlib import Path
 from typing import IO, Any
@@ -18,9 +19,11 @@ from lineup_supervisor.core import events as ev
 from lineup_supervisor.core.schema import SCHEMA_VERSION, TABLES
 from lineup_supervisor.core.step import step
 from lineup_supervisor.core.txn import Txn
-from lineup_supervisor.edges.store_file import DATA_NAME
+from lineup_supervisor.edges.store import gone
+from lineup_supervisor.edges.store_file import DATA_NAME, trace_of_store
 from lineup_supervisor.edges.store_view import view_store
-from lineup_supervisor.home import own_directory
+from lineup_supervisor.home import Home, own_directory, trace_of_past
+from lineup_supervisor.store_rules import contradiction_in
 
 # What the rows say. ``tools`` and ``status`` are not among them: nothing is offered and nothing runs.
 QUERIES = frozenset(("apps", "audit.page", "call", "calls", "interaction", "interactions", "story"))
@@ -33,7 +36,9 @@ def serve(root: Path, requests: IO[str], answers: IO[str]) -> None:
         LineUpError: ``no_runtime`` if nothing was ever kept there; else what ``view_store`` raises.
     """
     data = root / "data"
-    if not (data / DATA_NAME).exists():
+    if not os.path.lexists(data / DATA_NAME):
+        if (left := trace_of_store(data) or trace_of_past(Home(root))) is not None:
+            raise gone(data / DATA_NAME, left)
         raise LineUpError("no_runtime", f"no Runtime is running for {root}, and none has ever kept anything there")
     for directory in (root, data):
         own_directory(directory)
@@ -41,7 +46,13 @@ def serve(root: Path, requests: IO[str], answers: IO[str]) -> None:
         _say(answers, {"open": True})
         for line in requests:
             request = json.loads(line)
-            _say(answers, _answer(txn, request["name"], request["args"]))
+            try:
+                answer = _answer(txn, request["name"], request["args"])
+            except (AssertionError, LookupError, TypeError, ValueError) as error:
+                if (found := contradiction_in(txn, data)) is None:
+                    raise
+                raise found from error
+            _say(answers, answer)
 
 
 def _say(answers: IO[str], value: dict[str, Any]) -> None:

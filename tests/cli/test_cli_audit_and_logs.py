@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import time
 from pathlib import Path
 
@@ -131,7 +132,7 @@ def test_archived_rows_belong_to_the_chain(run, runtime, home):
     rows = chained(30)
     serve_from(runtime, rows, [archived(home, rows)])
     assert run("audit", "verify").stdout.splitlines() == [
-        f"The audit is intact: 20 rows, head {rows[-1]['hash']}.",
+        f"The audit is intact: 30 rows, head {rows[-1]['hash']}.",
         "Rows 1 to 10 are in the archive, all of them checked.",
     ]
     assert json.loads(run("audit", "verify", "--json").stdout)["archived"] == {"seq": 10, "checked": 10}
@@ -140,13 +141,66 @@ def test_archived_rows_belong_to_the_chain(run, runtime, home):
     assert "broken at row 4: its content does not match its hash" in run("audit", "verify").stderr
     file.unlink()
     assert "0 of them here" in run("audit", "verify").stdout
+    assert "intact: 20 rows" in run("audit", "verify").stdout
+
+
+def replace_by_pipe(file):
+    file.unlink()
+    os.mkfifo(file)
+
+
+def replace_by_folder(file):
+    file.unlink()
+    file.mkdir()
+
+
+def replace_by_link(file):
+    file.rename(file.with_name("elsewhere"))
+    file.symlink_to(file.with_name("elsewhere"))
+
+
+@pytest.mark.parametrize("damage", [replace_by_pipe, replace_by_folder, replace_by_link])
+def test_what_is_no_file_of_the_archive_is_named(run, runtime, home, damage):
+    rows = chained(30)
+    serve_from(runtime, rows, [archived(home, rows)])
+    (file,) = (home / "logs").glob("audit-*.jsonl")
+    damage(file)
+    result = run("audit", "verify")
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"lineup: {file} cannot be read (it is ")
+    assert "move it elsewhere" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[" * 100_000,
+        '{"a":' * 100_000,
+        '{"seq": 1, "prev": "' + "0" * 64 + '", "x": ' + "[" * 900 + "]" * 900 + "}",
+        '{"seq": 1, "prev": "zz", "hash": "x"}',
+        '{"seq": 2, "prev": "' + "z" * 64 + '", "hash": "x"}',
+        '{"seq": 1, "prev": "' + "0" * 64 + '", "x": NaN}',
+        '{"seq": 1, "prev": "' + "0" * 64 + '", "x": "\\ud800"}',
+        '{"seq": 1, "prev": "' + "0" * 64 + '", "x": ' + "9" * 5000 + "}",
+        "x" * (9 << 20),
+    ],
+    ids=range(9),
+)
+def test_a_line_that_is_no_row_is_a_broken_row(run, runtime, home, line):
+    rows = chained(30)
+    serve_from(runtime, rows, [archived(home, rows)])
+    (file,) = (home / "logs").glob("audit-*.jsonl")
+    file.write_text(line + "\n" + file.read_text())
+    result = run("audit", "verify")
+    assert result.exit_code == 1
+    assert "the audit is broken at row 1: " in result.stderr
 
 
 def test_rows_that_move_into_the_archive_meanwhile_are_looked_for_there(run, runtime, home):
     rows = chained(30)
     start = {"seq": 0, "hash": NO_HASH}
     serve_from(runtime, rows, [start, archived(home, rows)])
-    assert "intact: 20 rows" in run("audit", "verify").stdout
+    assert "intact: 30 rows" in run("audit", "verify").stdout
 
 
 def test_export_is_json_lines_that_verify_again(run, runtime):
@@ -185,6 +239,38 @@ def test_all_files_are_merged_in_the_order_of_time(log_home):
 def test_what_the_runtime_says_of_an_app_belongs_to_it(log_home):
     (log_home / "logs" / "runtime.log").write_text(log_line("06", "six", app_scope="whiteboard"))
     assert [line.fields["event"] for line in read_last(log_home, 9, app_scope="whiteboard")] == ["\x1b[31mfour", "six"]
+
+
+def test_a_miniapp_has_its_log_in_a_folder_of_miniapps(log_home, run):
+    apps = log_home / "logs" / "apps"
+    apps.mkdir()
+    (apps / "whiteboard.log.1").write_text(log_line("06", "rotated"))
+    (apps / "whiteboard.log").write_text(log_line("07", "newest"))
+    said = [line.fields["event"] for line in read_last(log_home, 9, app_scope="whiteboard")]
+    assert said == ["\x1b[31mfour", "rotated", "newest"]
+    assert run("logs", "--app", "whiteboard").stdout.rstrip().endswith("whiteboard: newest")
+    follower = Follower(log_home)
+    try:
+        with (apps / "whiteboard.log").open("a") as out:
+            out.write(log_line("08", "more"))
+        assert [(line.stem, line.fields["event"]) for line in follower.new_lines()] == [("whiteboard", "more")]
+    finally:
+        follower.close()
+
+
+def test_a_miniapp_speaks_for_nobody_else(log_home, run):
+    """By its name, or by what it prints."""
+    logs = log_home / "logs"
+    (logs / "runtime.log").write_text(log_line("06", "six", app_scope="whiteboard"))
+    (logs / "apps").mkdir()
+    (logs / "apps" / "runtime.log").write_text(log_line("07", "forged", app_scope="whiteboard"))
+    (logs / "apps" / "mimic.log").write_text(log_line("08", "posing", app_scope="whiteboard"))
+    said = run("logs", "--app", "whiteboard").stdout
+    assert "six" in said
+    assert "forged" not in said
+    assert "posing" not in said
+    assert "forged" in run("logs", "--app", "runtime").stdout
+    assert "mimic: posing" in run("logs").stdout
 
 
 def test_the_last_n_and_one_app(log_home, run):

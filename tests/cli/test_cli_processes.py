@@ -218,3 +218,36 @@ def test_restore_into_a_home_in_use_changes_nothing(home, tmp_path, lineup):
     assert done.returncode == 1
     assert "is not empty" in done.stderr
     assert [path.name for path in home.iterdir()] == ["data"]
+
+
+def test_what_is_to_be_done_after_a_restore_names_the_home(tmp_path, lineup):
+    file = tmp_path / "a.backup"
+    file.write_bytes(b"x")
+    done = lineup("restore", str(file), "--home", str(tmp_path / "new"), FAKE_MODE="restored")
+    assert done.returncode == 0, done.stderr
+    assert f"Start it with `lineup up --home {tmp_path / 'new'}`." in done.stdout
+
+
+@pytest.mark.parametrize("signum", [signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS])
+def test_a_reader_that_a_damaged_store_ends_is_said_as_that(home, lineup, signum):
+    (home / "data").mkdir(parents=True)
+    done = lineup("story", "k1", FAKE_MODE=str(int(signum)))
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"lineup: store_damaged: the store in {home / 'data'} cannot be used: ")
+    assert signum.name in done.stderr
+    assert "`lineup restore FILE" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_reader_that_somebody_kills_says_nothing_of_the_store(home, lineup):
+    (home / "data").mkdir(parents=True)
+    done = lineup("story", "k1", FAKE_MODE=str(int(signal.SIGKILL)))
+    assert done.returncode == 1
+    assert "store_damaged" not in done.stderr
+
+
+def test_a_restore_is_never_advised_into_the_damaged_home(tmp_path, lineup):
+    home = tmp_path / "h"
+    (home / "data").mkdir(parents=True)
+    done = lineup("story", "k1", "--home", str(home), FAKE_MODE=str(int(signal.SIGABRT)))
+    assert "`lineup restore FILE`" in done.stderr

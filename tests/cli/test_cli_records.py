@@ -127,7 +127,7 @@ def test_interactions_and_answer(run, runtime):
     assert "Close the unfinished task?" in out
     assert json.loads(run("interactions", "--json").stdout) == [record]
     assert json.loads(run("interactions", "--json", "--state", "completed").stdout) == []
-    assert runtime.args_of("interactions") == [{}, {}, {"state": "all"}]
+    assert runtime.args_of("interactions") == [{"brief": True}, {}, {"state": "all", "limit": 1_000}]
     runtime.actions["interaction.answer"] = lambda args: {"status": "submitted"}
     assert run("answer", "i-1", '{"approved": true}').exit_code == 0
     assert runtime.args_of("interaction.answer") == [{"interaction_id": "i-1", "result": {"approved": True}}]
@@ -255,3 +255,86 @@ def test_a_call_that_asks_a_person_says_so(run, runtime):
     lines = run("calls").stdout.splitlines()
     assert "waits for a person" in lines[1]
     assert "completed" in lines[2]
+
+
+def paged(name, rows, length, **more):
+    """A Runtime's answer to a list that has ``length`` rows on each page."""
+
+    def answer(args):
+        first = int(args.get("after", 0))
+        end = min(first + length, first + args.get("limit", length), len(rows))
+        return {name: rows[first:end], **({"next": str(end)} if end < len(rows) else {}), **more}
+
+    return answer
+
+
+@pytest.mark.parametrize(("command", "id_name"), [("interactions", "interaction_id"), ("calls", "call_id")])
+def test_a_list_is_followed_over_its_pages(run, runtime, command, id_name):
+    rows = [{id_name: f"x-{n}", "created_at": f"2026-11-30T08:00:{n:02}.000Z"} for n in range(25)]
+    runtime.queries[command] = paged(command, rows, 10)
+    told = json.loads(run(command, "--json").stdout)
+    assert [row[id_name] for row in told] == [f"x-{n}" for n in range(25)]
+    out = run(command).stdout
+    assert all(f"x-{n}" in out for n in range(25))
+
+
+def test_calls_are_followed_up_to_the_limit_and_open_ones_put_in_order(run, runtime):
+    rows = [{"call_id": f"c-{n}", "created_at": f"2026-11-30T08:00:{n:02}.000Z"} for n in range(25)]
+    runtime.queries["calls"] = paged("calls", rows, 10)
+    assert len(json.loads(run("calls", "--json", "--limit", "12").stdout)) == 12
+    told = json.loads(run("calls", "--json", "--state", "open").stdout)
+    assert [row["call_id"] for row in told] == [f"c-{n}" for n in reversed(range(25))]
+
+
+def test_apps_are_followed_over_their_pages(run, runtime):
+    runtime.queries["apps"] = paged("apps", [{"app_scope": f"app-{n}"} for n in range(25)], 10)
+    assert len(json.loads(run("apps", "--json").stdout)) == 25
+
+
+def test_a_long_story_is_told_up_to_a_bound_and_says_that_it_goes_on(run, runtime):
+    def entry(seq):
+        return {
+            "seq": seq,
+            "at": "2026-11-30T08:00:00.000Z",
+            "actor": "runtime",
+            "kind": "call.received",
+            "subjects": [],
+            "cause": "e1",
+            "detail": {},
+        }
+
+    rows = [entry(seq) for seq in range(1, 2_501)]
+    runtime.queries["story"] = paged("entries", rows[:900], 500, truncated=True)
+    result = run("story", "c-1", "--json")
+    assert len(json.loads(result.stdout)) == 900
+    assert "goes on" not in result.stderr
+    runtime.queries["story"] = paged("entries", rows, 500, truncated=True)
+    result = run("story", "c-1", "--json")
+    assert len(json.loads(result.stdout)) == 2_000
+    assert "goes on" in result.stderr
+
+
+def test_a_status_that_is_not_whole_says_so(run, runtime, monkeypatch):
+    from lineup_hostshell.cli import status_commands
+    from lineup_hostshell.cli.homes import RuntimeInfo
+
+    up = RuntimeInfo(7, "b-1", None, None, "1.0", "S3", {})
+    monkeypatch.setattr(status_commands, "find_runtime", lambda home: up)
+    runtime.queries["status"] = lambda args: {"instances": [], "apps": [], "truncated": ["instances"]}
+    assert "more instances" in run("status").stderr
+
+
+def test_a_status_of_many_instances_is_bounded(run, runtime, monkeypatch):
+    from lineup_hostshell.cli import status_commands
+    from lineup_hostshell.cli.homes import RuntimeInfo
+
+    up = RuntimeInfo(7, "b-1", None, None, "1.0", "S3", {})
+    monkeypatch.setattr(status_commands, "find_runtime", lambda home: up)
+    many = [{"instance_id": f"i-{n}", "app_scope": "interact", "state": "idle"} for n in range(2_000)]
+    runtime.queries["status"] = lambda args: {"instances": many, "apps": []}
+    lines = run("status").stdout.splitlines()
+    assert sum(line.startswith("i-") for line in lines) == 50
+    assert lines[-1] == "and 1,950 more; --json has them all."
+    assert len(json.loads(run("status", "--json").stdout)["instances"]) == 2_000
+    runtime.queries["status"] = lambda args: {"instances": many[:50], "apps": []}
+    assert "more" not in run("status").stdout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import select
@@ -11,8 +12,10 @@ import stat
 import struct
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import lmdb
@@ -20,6 +23,7 @@ import pytest
 
 import lineup_supervisor.__main__ as program
 from lineup_protocol.errors import LineUpError
+from lineup_supervisor import daemon as module
 from lineup_supervisor.__main__ import usable_port
 from lineup_supervisor.config import Config
 from lineup_supervisor.core.schema import SCHEMA_VERSION, TABLES
@@ -214,13 +218,72 @@ def test_a_damaged_store(daemon: Any, damage: str) -> None:
     assert path.read_bytes() == before
 
 
-@pytest.mark.parametrize("name", ["run/runtime.json", "run/host.sock", "data/data.sum", "data/lock.mdb"])
+@pytest.mark.parametrize(
+    "name", ["run/runtime.json", "run/host.sock", "data/data.sum", "data/lock.mdb", "data/lineup.lock"]
+)
 def test_a_folder_where_a_file_of_the_home_belongs_is_no_fault_of_the_program(daemon: Any, name: str) -> None:
     daemon.start()
     assert daemon.stop()[0] == 0
     (daemon.home / name).unlink(missing_ok=True)
     (daemon.home / name / "inside").mkdir(parents=True)
-    assert f"home_unusable: {daemon.home / name} cannot be used (Is a directory)" in fails(daemon, "--no-web")
+    said = fails(daemon, "--no-web")
+    assert f"home_unusable: {daemon.home / name} cannot be used (it is a folder); remove it" in said
+    (daemon.home / name / "inside").rmdir()
+    (daemon.home / name).rmdir()
+    daemon.start("--no-web")
+
+
+@pytest.mark.parametrize("name", ["run/isolation.json", "run/surface.port", "run/workspace.key", "run/launch", "run/w"])
+@pytest.mark.parametrize("left", ["file", "empty", "folder"])
+def test_no_leftover_in_the_run_directory_prevents_a_start(daemon: Any, name: str, left: str) -> None:
+    path = daemon.home / name
+    path.parent.mkdir(parents=True, mode=0o700)
+    daemon.home.chmod(0o700)
+    if left == "folder":
+        (path / "inside").mkdir(parents=True)
+    else:
+        path.write_text("{" if left == "file" else "")
+    daemon.start("--port", "0")
+    assert daemon.stop()[0] == 0
+
+
+def test_an_empty_folder_in_place_of_what_a_start_removes_goes(daemon: Any) -> None:
+    (daemon.home / "run" / "runtime.json").mkdir(parents=True, mode=0o700)
+    daemon.home.chmod(0o700)
+    (daemon.home / "run").chmod(0o700)
+    daemon.begin("--no-web")
+    give_up_at = time.monotonic() + 20.0
+    while not daemon.runtime_json.is_file():
+        assert time.monotonic() < give_up_at
+        select.select([], [], [], 0.01)
+    assert daemon.stop()[0] == 0
+
+
+def test_a_log_that_cannot_be_written_is_said_at_the_start(daemon: Any) -> None:
+    (daemon.home / "logs" / "runtime.log").mkdir(parents=True, mode=0o700)
+    daemon.home.chmod(0o700)
+    (daemon.home / "logs").chmod(0o700)
+    daemon.start("--no-web")
+    code, _, err = daemon.stop()
+    assert code == 0
+    assert f"{daemon.home}/logs/runtime.log cannot be written (Is a directory); nothing is logged" in err
+
+
+def test_a_full_disk_is_that_for_the_last_file_of_a_start_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    class Start(module.Daemon):
+        def __init__(self) -> None:
+            self.home = module.Home(tmp_path)
+            self.boot_id, self.urls = "b", {}
+            self.isolation = SimpleNamespace(level="S3")  # type: ignore[assignment]
+
+    monkeypatch.setattr(module, "write_private", full)
+    with pytest.raises(LineUpError) as refused:
+        Start()._write_runtime_json()
+    assert refused.value.code == "storage_full"
+    assert str(tmp_path / "run" / "runtime.json") in refused.value.message
 
 
 def test_a_full_disk(daemon: Any, tmp_path: Path) -> None:

@@ -218,6 +218,26 @@ def test_a_damaged_store_is_no_fault_of_an_event(bench: Bench) -> None:
         engine.run([action("a")], NOW)
 
 
+def test_whoever_looks_at_what_is_damaged_is_told_and_ends_nobody_s_work(bench: Bench) -> None:
+    def read_garbage(txn: Any, event: Any, now: ev.Now) -> list[Any]:
+        if event.event_id.startswith("bad"):
+            raise LineUpError("store_damaged", "a page cannot be read")
+        return step(txn, event, now)
+
+    engine = Engine(bench.store, read_garbage, lambda txn: (None, None))
+    outcome = engine.run([query("bad"), action("a"), query("q")], NOW)
+    replies = {e.reply_to: (e.accepted, e.code) for e in outcome.effects if isinstance(e, fx.ReplyHost)}
+    assert replies == {"to-bad": (False, "store_damaged"), "to-q": (True, None)}
+    assert bench.lines == ["a"]
+    for _ in range(2 * INTERNAL_ERRORS_MAX):
+        assert engine.run([query("bad")], NOW).effects[0].code == "store_damaged"
+    with pytest.raises(LineUpError, match="store_damaged"):
+        engine.run([query("q"), wake("bad")], NOW)
+    bench.store.full = True
+    full = engine.run([action("b"), query("bad")], NOW)
+    assert [effect.code for effect in full.effects] == ["storage_full", "store_damaged"]
+
+
 def test_a_full_store_refuses_requests_and_keeps_what_happened(bench: Bench) -> None:
     bench.run(wake("first"))
     bench.store.full = True

@@ -17,6 +17,8 @@ from lineup_supervisor.edges import logs
 from lineup_supervisor.edges.logs import Capture, LogDirectory, RotatingLog, escape
 from lineup_supervisor.edges.sandbox import Command
 from lineup_supervisor.edges.spawner import Exit, Spawner
+from lineup_supervisor.home import Home
+from lineup_supervisor.runtime_log import RuntimeLog
 
 PYTHON = os.path.realpath(sys.executable)
 
@@ -142,6 +144,22 @@ def test_a_scope_names_a_file_in_the_directory_and_nowhere_else(tmp_path: Path) 
     assert directory.of("../../etc/cron.d/x").path.parent == tmp_path
     assert directory.of("a") is directory.of("a")
     directory.close()
+
+
+@pytest.mark.parametrize("scope", ["runtime", "supervisor", "hostshell", "detached", "audit-1-2", "apps", "demo"])
+def test_no_miniapp_writes_into_a_file_of_the_runtime(tmp_path: Path, scope: str) -> None:
+    """Whatever its name is: also one that an older Runtime took."""
+    home = Home(tmp_path)
+    home.logs.mkdir()
+    own = RuntimeLog(home.logs / "runtime.log")
+    own.info("started")
+    before = {path.name: path.read_bytes() for path in home.logs.iterdir()}
+    directory = LogDirectory(home.app_logs)
+    directory.of(scope).write(text="FORGED")
+    directory.close()
+    own.close()
+    assert {path.name: path.read_bytes() for path in home.logs.iterdir() if path.is_file()} == before
+    assert [path.name for path in home.app_logs.iterdir()] == [f"{scope}.log"]
 
 
 async def test_a_gigabyte_of_output_costs_neither_memory_nor_the_loop(tmp_path: Path) -> None:

@@ -31,7 +31,10 @@ def contents(home: Path) -> dict[str, str]:
     for path in sorted(home.rglob("*")):
         name = str(path.relative_to(home))
         if path.is_file() and not name.startswith("logs/") and path.name not in ("lineup.lock", "lock.mdb"):
-            found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
+            content = path.read_bytes()
+            if path.name == "data.sum":  # its third word is a time, and the store that was copied has one of its own
+                content = b" ".join(content.split()[:2])
+            found[name] = hashlib.sha256(content).hexdigest()
     return found
 
 

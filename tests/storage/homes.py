@@ -24,6 +24,20 @@ MAP_BYTES = 4 << 20  # small files, so that hundreds of them can be written
 Rows = dict[str, list[tuple[Any, Any]]]
 
 
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1])}
+
+
+def job(*arguments: str | Path, home: Path) -> subprocess.CompletedProcess[str]:
+    """One job of the supervisor's command line."""
+    command = [sys.executable, "-m", "lineup_supervisor", *map(str, arguments), "--home", str(home)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+
+def child(code: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    return subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=120)
+
+
 def open_store(directory: Path) -> Store:
     return Store.open(directory, TABLES, schema_version=SCHEMA_VERSION, map_bytes=MAP_BYTES)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from lineup_hostshell.cli.audit_chain import check_archive
+from lineup_protocol.errors import LineUpError
 from lineup_protocol.strict_json import canonical_json
 from lineup_supervisor import home_files
 from lineup_supervisor.core import effects as fx
@@ -151,6 +152,67 @@ def test_a_file_that_was_written_and_never_confirmed_gives_way(traffic: Traffic,
     assert check.broken is None
     after = check_archive(tmp_path, anchor_at(traffic, 70) | {"seq": 0})
     assert after is None, "what lies after the anchor counts for nothing"
+
+
+def another_store(rows: int = 100) -> Traffic:
+    made = Traffic(MemoryStore(TABLES, encoded=True), Policy())
+    made.wall_ms += 1_000
+    made.boot()
+    made.calls(0, rows)
+    return made
+
+
+@pytest.mark.parametrize("end", [30, 50, 70])
+def test_a_file_of_another_store_never_gives_way(traffic: Traffic, tmp_path: Path, end: int) -> None:
+    home = open_home(tmp_path / "home")
+    archive(another_store(), home.logs, end)
+    (file,) = home.logs.iterdir()
+    before = file.read_bytes()
+    log = Recorded()
+    done = HomeFiles(home, traffic.store, log).archive_audit(  # type: ignore[arg-type]
+        fx.ArchiveAudit(after_seq=0, up_to_seq=50), "e"
+    )
+    assert done.error.startswith(f"conflict: {file} does not have the rows that the store has")
+    assert (done.hash, log.lines) == ("", ["the audit cannot be archived"])
+    assert list(home.logs.iterdir()) == [file]
+    assert file.read_bytes() == before
+
+
+def not_whole(path: Path) -> None:
+    os.truncate(path, path.stat().st_size - 1)
+
+
+def emptied(path: Path) -> None:
+    os.truncate(path, 0)
+
+
+def a_pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def a_link(path: Path) -> None:
+    path.rename(path.with_name("elsewhere"))
+    path.symlink_to(path.with_name("elsewhere"))
+
+
+def a_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+@pytest.mark.parametrize("damage", [not_whole, emptied, a_pipe, a_link, a_folder])
+@pytest.mark.parametrize("end", [50, 70])
+def test_what_is_no_file_of_these_rows_never_gives_way(
+    traffic: Traffic, tmp_path: Path, damage: Callable[[Path], None], end: int
+) -> None:
+    archive(traffic, tmp_path, end)
+    (file,) = tmp_path.iterdir()
+    damage(file)
+    kept = sorted(path.name for path in tmp_path.iterdir())
+    with pytest.raises(LineUpError, match="does not have the rows"):
+        AuditArchive(tmp_path).write(traffic.store.read, 0, 50)
+    assert sorted(path.name for path in tmp_path.iterdir()) == kept
 
 
 def test_a_disk_that_refuses_the_archive_leaves_nothing_behind_and_is_reported(

@@ -12,7 +12,6 @@ import shutil
 import signal
 import stat
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -24,37 +23,8 @@ from lineup_supervisor.core.policy import Policy
 from lineup_supervisor.core.schema import TABLES
 from lineup_supervisor.edges.store import Store
 from lineup_supervisor.edges.store_file import DATA_NAME, forget_sum, read_header
-from storage.homes import MAP_BYTES, dump, faults_of, hide_table, open_store
+from storage.homes import MAP_BYTES, child, dump, faults_of, hide_table, job, open_store
 from storage.traffic import Traffic
-
-HERE = Path(__file__).resolve()
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(HERE.parents[1])}
-
-
-def job(*arguments: str | Path, home: Path) -> subprocess.CompletedProcess[str]:
-    """One job of the supervisor's command line."""
-    command = [sys.executable, "-m", "lineup_supervisor", *map(str, arguments), "--home", str(home)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60)
-
-
-def child(code: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", code, *map(str, arguments)]
-    return subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=120)
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Path:
-    """A whole home with finished calls."""
-    root = tmp_path / "home"
-    (root / "data").mkdir(parents=True, mode=0o700)
-    os.chmod(root, 0o700)
-    store = open_store(root / "data")
-    traffic = Traffic(store, Policy())
-    traffic.boot()
-    traffic.calls(0, 20)
-    store.close()
-    return root
-
 
 # damage
 

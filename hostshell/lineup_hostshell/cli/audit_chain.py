@@ -10,17 +10,24 @@ of the last row that moved; the files' own chain has to end there.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
+import os
 import re
+import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
+from lineup_hostshell.cli.failure import CommandFailure
 from lineup_protocol.codec import canonical_json
+from lineup_protocol.errors import LineUpError
 
 NO_HASH = "0" * 64
+_LINE_BYTES_MAX = 4 << 20  # more than any row has
+_HASH = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _ARCHIVE = re.compile(r"audit-(\d{12})-(\d{12})\.jsonl", re.ASCII)
 
 
@@ -62,9 +69,11 @@ class ChainCheck:
         if row.get("prev") != self.hash:
             return "it does not continue the row before it"
         body = {name: value for name, value in row.items() if name not in ("prev", "hash")}
-        if row.get("hash") != row_hash(self.hash, body):
-            return "its content does not match its hash"
-        return None
+        try:
+            is_whole = row.get("hash") == row_hash(self.hash, body)
+        except (ValueError, RecursionError, LineUpError):  # what no row of the audit can hold
+            is_whole = False
+        return None if is_whole else "its content does not match its hash"
 
     def end(self, head: object) -> None:
         """Compare with the head that the Runtime keeps: ``{seq, hash}`` or the hash alone."""
@@ -83,6 +92,9 @@ def check_archive(logs: Path, anchor: Mapping[str, Any]) -> ChainCheck | None:
     """Check the files in ``logs`` up to the anchor; None if there is none.
 
     Files at the beginning may have been taken elsewhere: the chain is then checked from the first one that is there.
+
+    Raises:
+        CommandFailure: one of them is no file, or cannot be read.
     """
     check: ChainCheck | None = None
     for row in _archived_rows(logs, int(anchor["seq"])):
@@ -90,7 +102,7 @@ def check_archive(logs: Path, anchor: Mapping[str, Any]) -> ChainCheck | None:
             break  # the store lets go of a file's rows in parts: what follows is still there, and checked there
         if check is None:
             seq, prev = row.get("seq"), row.get("prev")
-            whole = isinstance(seq, int) and isinstance(prev, str)
+            whole = isinstance(seq, int) and isinstance(prev, str) and _HASH.fullmatch(prev)
             check = ChainCheck(seq - 1, prev) if whole and seq > 1 else ChainCheck()  # type: ignore[operator, arg-type]
         check.take(row)
         if check.broken is not None:
@@ -107,13 +119,32 @@ def _archived_rows(logs: Path, last_seq: int) -> Iterator[dict[str, Any]]:
         found = _ARCHIVE.fullmatch(name)
         if found is None or int(found[1]) > last_seq:
             continue
-        with (logs / name).open("rb") as file:
-            for line in file:
+        with _open(logs / name) as file:
+            while line := file.readline(_LINE_BYTES_MAX):
                 try:
                     row = json.loads(line)
-                except ValueError:
+                except (ValueError, RecursionError):  # half of an overlong line is no JSON either
                     row = None
                 yield row if isinstance(row, dict) else {}
+
+
+def _open(path: Path) -> BinaryIO:
+    """Raises CommandFailure for what is not a plain file: a FIFO would wait for a writer."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        why = "it is a symbolic link" if error.errno == errno.ELOOP else error.strerror
+        raise _unreadable(path, why) from error
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise _unreadable(path, "it is not a file")
+    return open(fd, "rb")
+
+
+def _unreadable(path: Path, why: str | None) -> CommandFailure:
+    return CommandFailure(
+        f"{path} cannot be read ({why})", "put the file itself there, or move it elsewhere to check the other ones"
+    )
 
 
 def row_hash(prev: str, body: Mapping[str, Any]) -> str:

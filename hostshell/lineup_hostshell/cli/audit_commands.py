@@ -98,9 +98,9 @@ def verify(home: Path, as_json: bool) -> int:
             f"the audit is broken at row {check.broken.seq}: {check.broken.reason}",
             f"the {intact} rows before it are intact; keep the home as it is and compare it with a backup",
         )
-    click.echo(f"The audit is intact: {check.rows} rows, head {check.hash}.")
+    found = past.rows if past is not None else 0
+    click.echo(f"The audit is intact: {found + check.rows} rows, head {check.hash}.")
     if archived:
-        found = past.rows if past is not None else 0
         where = "all of them checked" if found == archived else f"{found} of them here and checked"
         click.echo(f"Rows 1 to {archived} are in the archive, {where}.")
     return 0

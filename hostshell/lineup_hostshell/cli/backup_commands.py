@@ -10,7 +10,7 @@ import click
 from lineup_hostshell.cli.failure import CommandFailure
 from lineup_hostshell.cli.group import command, home_option, json_option
 from lineup_hostshell.cli.homes import find_runtime
-from lineup_hostshell.cli.output import print_json, safe_line, size
+from lineup_hostshell.cli.output import print_json, safe_line, say, size
 
 
 @command("backup", "lineup backup lineup-monday.backup")
@@ -65,4 +65,4 @@ def _print(path: Path, sentence: str, *, as_json: bool) -> None:
         facts: dict[str, Any] = {"path": str(path), "bytes": _bytes(path)}
         print_json(facts)
     else:
-        click.echo(safe_line(sentence))
+        say(safe_line(sentence))

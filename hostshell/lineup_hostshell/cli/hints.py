@@ -11,7 +11,7 @@ import shlex
 from pathlib import Path
 
 _HINT = re.compile(r"`lineup ([a-z][^`\n]*)`")
-_HOMELESS = ("new", "check")
+_HOMELESS = ("new", "check", "restore")  # a backup goes into another home than the one that is damaged
 
 _named: Path | None = None
 

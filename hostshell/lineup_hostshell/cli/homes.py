@@ -48,7 +48,7 @@ def find_runtime(home: Path) -> RuntimeInfo | None:
     try:
         text = path.read_bytes()[:_RUNTIME_JSON_BYTES_MAX]
         written_at_s = path.stat().st_mtime
-    except (FileNotFoundError, NotADirectoryError):
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return None
     except OSError as error:
         raise CommandFailure(

@@ -84,11 +84,16 @@ def render(line: LogLine) -> str:
     clock = local_time(line.at) if wall_ms(line.at) is not None else safe_line(line.at) or " " * 19
     level = str(fields.get("level") or "info").lower()
     tag = click.style(f"{safe_line(level):<7}", fg=_LEVEL_COLOURS.get(level))
-    source = "/".join(str(part) for part in (fields.get("app_scope") or line.stem, fields.get("instance_id")) if part)
+    source = "/".join(str(part) for part in (_whose(line), fields.get("instance_id")) if part)
     stream = f" {fields['stream']}" if fields.get("stream") else ""
     said = next((fields[name] for name in ("event", "text", "note") if fields.get(name)), "")
     rest = " ".join(f"{name}={_value(value)}" for name, value in fields.items() if name not in _SHOWN_FIRST)
     return f"{clock} {tag} {safe_line(source + stream)}: {safe_line(said)}" + (f"  {safe_line(rest)}" if rest else "")
+
+
+def _whose(line: LogLine) -> object:
+    """A MiniApp's output is its own, whatever the line says of itself."""
+    return line.stem if line.of_app else line.fields.get("app_scope") or line.stem
 
 
 def _value(value: object) -> str:

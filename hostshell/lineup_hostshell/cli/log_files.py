@@ -1,4 +1,5 @@
-"""Reads the structured logs of a home: JSON lines in ``logs/*.log``, in the order of time, across rotation.
+"""Reads the structured logs of a home: JSON lines in ``logs/*.log`` and, of MiniApps, in ``logs/apps/*.log``, in the
+order of time, across rotation.
 
 Owns finding, merging and following the files; works without a daemon. A line that is no JSON is passed on as text:
 what a crash leaves behind must stay readable.
@@ -6,6 +7,7 @@ what a crash leaves behind must stay readable.
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import json
 import os
@@ -20,14 +22,18 @@ _POLL_S = 0.2
 _LINE_BYTES_MAX = 262_144  # a longer line is cut, so that one bad writer cannot fill the reader's memory
 _SUFFIX = ".log"
 _RUNTIME_STEMS = frozenset({"runtime", "supervisor"})
+_APPS = "apps"  # the folder of the MiniApps' own output; an older Runtime wrote it beside its own
 
 
 @dataclass(frozen=True)
 class LogLine:
-    """One entry: the file that it stands in, and its fields (``{"text": …}`` for a line that is no JSON)."""
+    """One entry: the file that it stands in, and its fields (``{"text": …}`` for a line that is no JSON). ``of_app``:
+    a MiniApp has written it, and whatever it says, nobody else has.
+    """
 
     source: str
     fields: dict[str, Any]
+    of_app: bool = False
 
     @property
     def at(self) -> str:
@@ -40,12 +46,16 @@ class LogLine:
 
 def log_files(home: Path) -> list[Path]:
     """Every log file, rotated ones (``name.log.1``) before the one being written."""
-    directory = home / "logs"
-    try:
-        found = [path for path in directory.iterdir() if path.is_file() and not path.is_symlink() and _stem(path)]
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    return sorted(found, key=lambda path: (_stem(path) or "", -_rotation(path)))
+    found: list[Path] = []
+    for directory in (home / "logs", home / "logs" / _APPS):
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            found += [path for path in directory.iterdir() if path.is_file() and not path.is_symlink() and _stem(path)]
+    return sorted(found, key=lambda path: (path.parent, _stem(path) or "", -_rotation(path)))
+
+
+def _of_app(path: Path) -> bool:
+    """By the file's place alone; an older Runtime's by its name."""
+    return path.parent.name == _APPS or _stem(path) not in _RUNTIME_STEMS
 
 
 def _stem(path: Path) -> str | None:
@@ -62,10 +72,10 @@ def _rotation(path: Path) -> int:
 def read_last(home: Path, count: int, *, app_scope: str | None = None) -> list[LogLine]:
     """The last ``count`` entries of all files together, the oldest first."""
     streams = []
-    by_stem: dict[str, list[Path]] = {}
+    by_log: dict[Path, list[Path]] = {}
     for path in log_files(home):
-        by_stem.setdefault(_stem(path) or "", []).append(path)
-    for paths in by_stem.values():
+        by_log.setdefault(path.with_name(_stem(path) or ""), []).append(path)
+    for paths in by_log.values():
         kept: deque[LogLine] = deque(maxlen=count)
         for path in paths:
             kept.extend(line for line in _read(path) if belongs_to(line, app_scope))
@@ -76,14 +86,17 @@ def read_last(home: Path, count: int, *, app_scope: str | None = None) -> list[L
 
 def belongs_to(line: LogLine, app_scope: str | None) -> bool:
     """A MiniApp's own output stands in a file of its name; the Runtime's lines about it name it."""
-    return app_scope is None or app_scope in (line.stem, line.fields.get("app_scope"))
+    return app_scope is None or app_scope == (line.stem if line.of_app else line.fields.get("app_scope"))
 
 
 def known_scopes(home: Path) -> set[str]:
     """The MiniApps that the logs know: each has a file of its own once it printed something, or is named in a line."""
-    found = {_stem(path) or "" for path in log_files(home)} - _RUNTIME_STEMS
+    found: set[str] = set()
     for path in log_files(home):
-        found |= {str(line.fields["app_scope"]) for line in _read(path) if line.fields.get("app_scope")}
+        if _of_app(path):
+            found.add(_stem(path) or "")
+        else:
+            found |= {str(line.fields["app_scope"]) for line in _read(path) if line.fields.get("app_scope")}
     return found
 
 
@@ -91,18 +104,18 @@ def _read(path: Path) -> Iterator[LogLine]:
     try:
         with path.open("rb") as stream:
             while data := stream.readline(_LINE_BYTES_MAX):
-                yield parse(data, path.name)
+                yield parse(data, path.name, of_app=_of_app(path))
     except FileNotFoundError:  # rotated away between the listing and now
         return
 
 
-def parse(data: bytes, source: str) -> LogLine:
+def parse(data: bytes, source: str, *, of_app: bool = False) -> LogLine:
     text = data.decode("utf-8", "replace").rstrip("\r\n")
     try:
         fields = json.loads(text)
     except ValueError:
         fields = None
-    return LogLine(source, fields if isinstance(fields, dict) else {"text": text})
+    return LogLine(source, fields if isinstance(fields, dict) else {"text": text}, of_app)
 
 
 class Follower:
@@ -159,7 +172,7 @@ class Follower:
         while data := stream.readline(_LINE_BYTES_MAX):
             rest += data
             if data.endswith(b"\n") or len(rest) >= _LINE_BYTES_MAX:
-                yield parse(bytes(rest), path.name)
+                yield parse(bytes(rest), path.name, of_app=_of_app(path))
                 rest.clear()
         if status.st_nlink == 0:
             stream.close()

@@ -6,7 +6,7 @@ The command line never opens a store itself: whoever touches one is the supervis
 from __future__ import annotations
 
 import json
-import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +16,8 @@ from typing import Any, TextIO
 from lineup_hostshell.cli.failure import EXIT_FAILURE, EXIT_NO_RUNTIME, CommandFailure, no_runtime
 from lineup_protocol.errors import CODES, LineUpError
 
+# How LMDB ends a process that follows a damaged page.
+_FALLS = (signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
 _SENTENCE_LENGTH_MAX = 2000
 
 
@@ -28,7 +30,7 @@ def run_job(job: str, *arguments: str, home: Path) -> str:
     argv = _argv(job, *arguments, home=home)
     done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False)
     if done.returncode != 0:
-        raise _failure(job, done.returncode, done.stderr)
+        raise _failure(job, done.returncode, done.stderr, home)
     return done.stdout
 
 
@@ -36,7 +38,13 @@ def _argv(job: str, *arguments: str, home: Path) -> list[str]:
     return [sys.executable, "-m", "lineup_supervisor", job, *arguments, "--home", str(home)]
 
 
-def _failure(job: str, code: int, said: str) -> CommandFailure:
+def _failure(job: str, code: int, said: str, home: Path) -> CommandFailure:
+    if -code in _FALLS:
+        return CommandFailure(
+            f"store_damaged: the store in {home / 'data'} cannot be used: whoever reads it is ended by "
+            f"{signal.Signals(-code).name}; it was left as it is",
+            "restore a backup into an empty home with `lineup restore FILE`",
+        )
     words = [line.strip() for line in said.splitlines() if line.strip()]
     cause = words[-1][:_SENTENCE_LENGTH_MAX] if words else f"`{job}` ended with exit code {code}"
     return CommandFailure(cause.removeprefix("lineup: "), exit_code=code if code > 0 else EXIT_FAILURE)
@@ -62,7 +70,7 @@ class StoppedHome:
 
     def __enter__(self) -> StoppedHome:
         """Raises CommandFailure: exit 7 if nothing was ever kept there, or a Runtime is just about to start or end."""
-        if not os.path.lexists(self._home / "data" / "data.mdb"):
+        if not (self._home / "data").is_dir():
             raise no_runtime(self._home)
         pipe = subprocess.PIPE
         self._job = subprocess.Popen(_argv("look", home=self._home), stdin=pipe, stdout=pipe, stderr=pipe, text=True)
@@ -107,7 +115,9 @@ class StoppedHome:
             raise CommandFailure(
                 f"the Runtime of {self._home} is starting or stopping just now", "try again", exit_code=EXIT_NO_RUNTIME
             )
-        raise _failure("look", job.returncode, said)
+        if "lineup: no_runtime: " in said:
+            raise no_runtime(self._home)
+        raise _failure("look", job.returncode, said, self._home)
 
     def _live(self) -> subprocess.Popen[str]:
         assert self._job is not None, "it is closed"

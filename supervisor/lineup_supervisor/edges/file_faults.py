@@ -21,6 +21,7 @@ _WORDS = {
         "Operation not permitted; it may be marked as immutable",
         "`lsattr` shows the mark and `chattr -ia` takes it away",
     ),
+    errno.EISDIR: ("it is a folder", ""),
     errno.EACCES: ("Permission denied", "give it back to the user who runs LineUp"),
 }
 

@@ -17,6 +17,7 @@ from lineup_protocol.errors import LineUpError
 from lineup_protocol.handshake import choose_version
 from lineup_protocol.ids import is_id
 from lineup_protocol.limits import HOST_MESSAGE_BYTES_MAX, HOST_NODES_MAX, MIB
+from lineup_protocol.messages import check_lengths, find
 from lineup_supervisor.core import effects as fx
 from lineup_supervisor.core import events as ev
 from lineup_supervisor.edges.transport import HostSocket
@@ -90,6 +91,9 @@ class HostLink:
     def on_message(self, peer: bytes, data: bytes) -> None:
         try:
             type_, message_id, body = decode_message(data, "host", from_runtime=False)
+            row = find("host", type_, from_runtime=False)
+            assert row is not None, type_
+            check_lengths(row, body, path="/body")
         except LineUpError as error:
             self._refuse(peer, data, error)
             return

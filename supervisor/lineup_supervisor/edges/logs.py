@@ -1,4 +1,4 @@
-"""What workers print: captured, made harmless, bounded, and written as JSON lines to ``logs/<scope>.log``.
+"""What workers print: captured, made harmless, bounded, and written as JSON lines to ``logs/apps/<scope>.log``.
 
 Owns: the pipes' reading ends, escaping, rates, rotation. Must not know: what a line means. A line from a worker is data
 of a stranger: it can neither forge a line of the log nor reach a terminal with control characters.
@@ -71,6 +71,15 @@ class RotatingLog:
         except OSError:
             self.lost_lines += 1
 
+    def try_open(self) -> OSError | None:
+        """What the file system says, if it is not to be had."""
+        try:
+            if self._fd < 0:
+                self._open()
+        except OSError as error:
+            return error
+        return None
+
     def _open(self) -> None:
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -92,7 +101,7 @@ class RotatingLog:
 
 
 class LogDirectory:
-    """``logs/``: one shared ``RotatingLog`` per scope."""
+    """``logs/apps/``: one shared ``RotatingLog`` per scope. It holds nothing else, so that every scope is harmless."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory

@@ -32,6 +32,7 @@ from lineup_supervisor.core.txn import Key, Table
 from lineup_supervisor.edges.file_faults import FULL_ERRNOS, MAKE_ROOM, file_fault
 from lineup_supervisor.edges.store_file import (
     DATA_NAME,
+    MADE_ANEW,
     StoreLock,
     extend,
     file_system_warning,
@@ -39,9 +40,11 @@ from lineup_supervisor.edges.store_file import (
     fsync_directory,
     read_header,
     reserve_lock,
+    trace_of_store,
     write_sum,
 )
 from lineup_supervisor.edges.store_keys import decode_key, encode_key
+from lineup_supervisor.edges.store_pages import check_pages
 from lineup_supervisor.edges.store_txn import LmdbTxn
 
 T = TypeVar("T")
@@ -54,6 +57,14 @@ META_TABLE = b"_store"
 _TXN_ID = b"txn_id"
 _VERSION = b"schema_version"
 _MADE = b"tables"  # their names, a line each
+# The last two: a page that leads in a circle.
+_DAMAGE = (
+    lmdb.CorruptedError,
+    lmdb.PageNotFoundError,
+    lmdb.IncompatibleError,
+    lmdb.CursorFullError,
+    lmdb.PageFullError,
+)
 _STORAGE_ERRNOS = (*FULL_ERRNOS, errno.EROFS)
 
 
@@ -119,8 +130,11 @@ class Store:
         schema_version: int = 1,
         migrations: Sequence[Migration] = (),
         map_bytes: int = MAP_BYTES_START,
+        trace: Callable[[], Path | None] = lambda: None,
     ) -> Store:
         """Open the store in ``directory`` (which exists), made anew if there is none.
+
+        ``trace()`` is a file elsewhere that cannot be there unless a store was: then none is made in its place.
 
         Raises:
             LineUpError: ``store_locked``, ``store_newer``, ``store_damaged``, ``storage_full``, ``home_unusable``;
@@ -132,17 +146,26 @@ class Store:
             lock = StoreLock(directory)
             store = cls(directory, tables, lock)
             try:
-                store._start(schema_version, migrations, map_bytes)
+                store._start(schema_version, migrations, map_bytes, trace)
             except BaseException:
                 store.close()
                 raise
         return store
 
-    def _start(self, schema_version: int, migrations: Sequence[Migration], map_bytes: int) -> None:
+    def _start(
+        self,
+        schema_version: int,
+        migrations: Sequence[Migration],
+        map_bytes: int,
+        trace: Callable[[], Path | None],
+    ) -> None:
         path = self.directory / DATA_NAME
-        if not path.exists():
+        if not os.path.lexists(path):
+            if (left := trace_of_store(self.directory) or trace()) is not None:
+                raise gone(path, left)
             self._create(schema_version)
         header = read_header(path)
+        check_pages(path, header)
         check_content(path, header.txn_id, schema_version)
         wanted = max(map_bytes, header.map_bytes)
         while header.used_bytes * 2 > wanted and wanted < MAP_BYTES_MAX:
@@ -417,7 +440,7 @@ def _typed(directory: Path) -> Iterator[None]:
         yield
     except lmdb.MapFullError as error:
         raise MapFull(str(error)) from error
-    except (lmdb.CorruptedError, lmdb.PageNotFoundError, lmdb.IncompatibleError) as error:
+    except _DAMAGE as error:
         raise damaged(directory, str(error)) from error
     except (lmdb.DiskError, lmdb.PanicError) as error:
         raise _full(directory, str(error)) from error
@@ -438,16 +461,31 @@ def opening(directory: Path) -> Iterator[None]:
         with _typed(directory):
             yield
     except OSError as error:
-        raise file_fault(error, directory / DATA_NAME) from error
+        raise _refused(error, directory) from error
     except lmdb.Error as error:
         number = getattr(error, "code", 0)
         if number not in errno.errorcode:
             raise
-        raise file_fault(OSError(number, os.strerror(number)), directory / DATA_NAME) from error
+        raise _refused(OSError(number, os.strerror(number)), directory) from error
+
+
+def _refused(error: OSError, directory: Path) -> LineUpError:
+    if error.errno == errno.EISDIR and Path(str(error.filename)).name in MADE_ANEW:
+        return file_fault(error, directory, remedy="remove it, everything is kept: the file is made anew")
+    return file_fault(error, directory / DATA_NAME)
 
 
 def _full(directory: Path, why: str) -> LineUpError:
     return LineUpError("storage_full", f"the store in {directory} cannot be written ({why}); {MAKE_ROOM}")
+
+
+def gone(path: Path, left: Path) -> LineUpError:
+    return LineUpError(
+        "store_damaged",
+        f"{path} is gone, but {left} shows that there was a store; nothing was made in its place: put the file back, "
+        "or restore a backup with `lineup restore` into an empty home, or begin anew in an empty home with --home DIR",
+        detail={"path": str(path)},
+    )
 
 
 def damaged(directory: Path, why: str) -> LineUpError:

@@ -29,5 +29,12 @@ def decode_row(table: Table[R], raw: bytes) -> R:
     try:
         row: R = _decoder(table.row).decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise LineUpError("store_damaged", f"a row of {table.name} cannot be read: {error}") from error
+        raise unreadable(table, "row", error) from error
     return row
+
+
+def unreadable(table: Table[Any], what: str, error: Exception) -> LineUpError:
+    return LineUpError(
+        "store_damaged",
+        f"a {what} of {table.name} cannot be read ({error}); `lineup restore` brings a backup into an empty home",
+    )

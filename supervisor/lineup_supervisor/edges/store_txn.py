@@ -16,8 +16,8 @@ from typing import Any
 import lmdb
 
 from lineup_supervisor.core.txn import Key, R, Table
-from lineup_supervisor.edges.store_keys import decode_key, encode_key, encode_prefix, prefix_end
-from lineup_supervisor.edges.store_rows import decode_row, encode_row
+from lineup_supervisor.edges.store_keys import BadKey, decode_key, encode_key, encode_prefix, prefix_end
+from lineup_supervisor.edges.store_rows import decode_row, encode_row, unreadable
 
 _UNKNOWN: Any = object()
 _KEPT_SCAN_ROWS_MAX = 16
@@ -82,7 +82,7 @@ class LmdbTxn:
         if not cursor.set_range(start):
             return None
         found: Any = cursor.key()
-        return decode_key(found) if found.startswith(start) else None
+        return _key(table, found) if found.startswith(start) else None
 
     def write_out(self) -> None:
         """Give LMDB what it has not got yet. Raises ``lmdb.Error``, as every write may."""
@@ -123,7 +123,7 @@ class LmdbTxn:
             key, raw = cursor.item()
             if not key.startswith(start):
                 break
-            item = decode_key(key), decode_row(table, raw)
+            item = _key(table, key), decode_row(table, raw)
             if len(seen) <= _KEPT_SCAN_ROWS_MAX:
                 seen.append(item)
             yield item
@@ -146,7 +146,7 @@ class LmdbTxn:
             key, raw = cursor.item()
             if not key.startswith(start):
                 return
-            yield decode_key(key), decode_row(table, raw)
+            yield _key(table, key), decode_row(table, raw)
             self._check_unchanged(table, known, changes)
             found = cursor.prev() if reverse else cursor.next()
 
@@ -170,6 +170,14 @@ class LmdbTxn:
         if known.scans:
             known.scans.clear()
         return known
+
+
+def _key(table: Table[Any], raw: bytes) -> Key:
+    """Raises LineUpError ``store_damaged`` for bytes that are no key of ours."""
+    try:
+        return decode_key(raw)
+    except BadKey as error:
+        raise unreadable(table, "key", error) from error
 
 
 def _seek_first(cursor: lmdb.Cursor, start: bytes, after: bytes | None) -> bool:

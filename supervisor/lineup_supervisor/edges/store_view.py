@@ -16,8 +16,16 @@ import lmdb
 
 from lineup_protocol.errors import LineUpError
 from lineup_supervisor.core.txn import Table
-from lineup_supervisor.edges.store import META_TABLE, TABLES_MAX, check_content, damaged, made_tables, opening
+from lineup_supervisor.edges.store import (
+    META_TABLE,
+    TABLES_MAX,
+    check_content,
+    damaged,
+    made_tables,
+    opening,
+)
 from lineup_supervisor.edges.store_file import DATA_NAME, StoreLock, read_header
+from lineup_supervisor.edges.store_pages import check_pages
 from lineup_supervisor.edges.store_txn import LmdbTxn
 
 
@@ -35,6 +43,7 @@ def view_store(directory: Path, tables: Sequence[Table[Any]], *, schema_version:
         with opening(directory):
             path = directory / DATA_NAME
             header = read_header(path)
+            check_pages(path, header)
             version = check_content(path, header.txn_id, schema_version)
             if version < schema_version:
                 raise _older(directory)
@@ -44,6 +53,8 @@ def view_store(directory: Path, tables: Sequence[Table[Any]], *, schema_version:
                 txn = LmdbTxn(inner, _databases(directory, env, inner, tables), writable=False)
                 yield txn
                 txn.close()
+        except lmdb.Error as error:  # nothing is written: what it has read is not what was
+            raise damaged(directory, str(error)) from error
         finally:
             env.close()
     finally:

@@ -19,8 +19,8 @@ from typing import cast
 
 import zmq
 
-from lineup_protocol.errors import LineUpError
 from lineup_protocol.limits import HOST_MESSAGE_BYTES_MAX
+from lineup_supervisor.edges.file_faults import file_fault
 
 LINGER_MS = 500  # what was said last may still leave; nothing waits longer for a peer that does not read
 QUEUE_MESSAGES_MAX = 4096  # libzmq's own queues, per peer and direction
@@ -67,7 +67,7 @@ class HostSocket:
         self._retry: asyncio.TimerHandle | None = None
 
     def open(self) -> None:
-        """Bind. Raises LineUpError ``home_unusable``."""
+        """Bind. Raises LineUpError ``home_unusable`` or ``storage_full``."""
         self._loop = asyncio.get_running_loop()
         self._context = zmq.Context(1)
         self._socket = self._context.socket(zmq.ROUTER)
@@ -81,7 +81,7 @@ class HostSocket:
             self._socket.bind(f"ipc://{self._path}")
         except zmq.ZMQError as error:
             self.close()
-            raise LineUpError("home_unusable", f"cannot listen on {self._path}: {error.strerror}") from error
+            raise file_fault(OSError(error.errno, error.strerror), self._path) from error
         finally:
             os.umask(before)
         self._fd = self._socket.FD

@@ -1,7 +1,8 @@
 """``python -m lineup_supervisor`` as a stand-in: a process that comes up, answers and stops like the daemon.
 
 ``FAKE_MODE`` makes it misbehave: ``refuse`` (one sentence, exit 4), ``deaf`` (takes ``runtime.stop``, goes on, ignores
-SIGTERM), ``crash`` (a traceback's worth of noise, exit 1).
+SIGTERM), ``crash`` (a traceback's worth of noise, exit 1), ``restored`` (a restore that succeeds),
+a number (``look`` ends by that signal).
 """
 
 from __future__ import annotations
@@ -24,8 +25,13 @@ def main(argv: list[str]) -> int:
         print(json.dumps({"level": mode or "S2", "layers": layers}))
         return 0
     if argv[0] == "restore":
+        if mode == "restored":
+            home.mkdir(exist_ok=True)
+            return 0
         print("lineup: store_damaged: the backup cannot be read.", file=sys.stderr)
         return 1
+    if argv[0] == "look":
+        os.kill(os.getpid(), int(mode))
     if mode == "refuse":
         print("lineup: port 4990 is taken; choose another with --port N.", file=sys.stderr)
         return 4
