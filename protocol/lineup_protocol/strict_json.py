@@ -33,7 +33,7 @@ def decode_json(
     """The one JSON value in ``text``.
 
     Refused beyond plain grammar: duplicate keys, ``NaN`` and ``Infinity``, numbers that overflow a double, integers
-    beyond ±(2^53−1), lone surrogates, a byte order mark, more than ``DEPTH_MAX`` levels, more than ``nodes_max`` values.
+    beyond ±(2^53−1), lone surrogates, a byte order mark, more than ``DEPTH_MAX`` levels or ``nodes_max`` values.
 
     Raises:
         LineUpError: ``message_too_large``, or ``message_invalid`` with ``detail = {path, rule}``.
