@@ -20,9 +20,9 @@ from dataclasses import dataclass
 
 UNIT_BYTES = 256
 UNITS_MAX = 128  # handed on and not decided, of one MiniApp: at most so much of everybody's time at once
-CHEAP_S = 0.001  # an ordinary message takes a fifth of it
+CHEAP_S = 0.0005  # an ordinary message takes less than half of it
 PAID = 3  # so that others have three quarters of the time
-AT_ONCE_S = 0.02
+AT_ONCE_S = 0.01
 FORGETS = 0.9  # of what the dearest of the last messages has cost, with each one that costs less
 
 

@@ -53,6 +53,8 @@ FOREIGN_CODES = {
 }
 SAMPLES: dict[str, Any] = {
     "id": "x-1",
+    "name": "x",
+    "reason": "x",
     "text": "x",
     "int": 1,
     "num": 0.5,

@@ -90,7 +90,7 @@ async def test_a_gigabyte_of_lies_on_stdout(on_sandboxed: Stage) -> None:
     assert payload["status"] == "completed", payload
     rows = await stage.audited("worker.throttled", call_id)
     assert [row["detail"]["limit"] for row in rows] == ["stdout_bytes_per_s"]
-    log = stage.runtime.home / "logs" / "hungry.log"
+    log = stage.runtime.home / "logs" / "apps" / "hungry.log"
     raw = log.read_bytes()
     assert len(raw) < 9 * 1024 * 1024
     lines = [json.loads(line) for line in raw.decode().splitlines()]

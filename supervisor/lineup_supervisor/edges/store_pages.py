@@ -2,9 +2,9 @@
 
 This file owns the check of the trees' structure: LMDB trusts what it reads, so that one damaged page ends the process
 by an assertion or a fault of memory instead of an error. Each page must be what the one above it says, and a table
-must have as many rows and pages as it has counted. Unless nobody has touched the file since a clean end, each row must
-lie within its page and keys must be in their order too. What rows and keys mean is not looked at. Pages are read, not
-mapped: a disk that fails is an error too.
+must have as many rows and pages as it has counted. Unless nobody has touched the file since a clean end, or it is
+large, each row must lie within its page and keys must be in their order too. What rows and keys mean is not looked at.
+Pages are read, not mapped: a disk that fails is an error too.
 
 The layout is that of LMDB 0.9 (``mdb.c``: MDB_page, MDB_node, MDB_db) on a little-endian 64-bit machine.
 """
@@ -29,7 +29,10 @@ from lineup_supervisor.edges.store_file import (
     read_tree,
 )
 
-CHECKED_PAGES_MAX = 262_144  # 1 GiB of pages, some 3 s: what a larger store has beyond it is found when it is read
+# A start must not wait long for a large store: what is beyond these is found when it is read. In pages of 4 KiB:
+LEFT_PAGES_MAX = 16_384  # 64 MiB of heads, if nobody has touched the file since a clean end
+CHECKED_PAGES_MAX = 131_072  # 512 MiB of heads otherwise, some ten times as long
+THOROUGH_PAGES_MAX = 32_768  # a store of up to 128 MiB: rows and keys too
 _KIND_FLAGS = 0x2F  # branch, leaf, overflow, meta, rows of a fixed size; the others are of the moment of writing
 _FLAG_OVERFLOW = 0x04
 _ROW_IS_ELSEWHERE, _ROW_IS_TREE = 0x01, 0x02
@@ -53,10 +56,11 @@ def check_pages(path: Path, header: Header) -> None:
     """
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
-        os.posix_fadvise(fd, 0, min(header.used_bytes, CHECKED_PAGES_MAX * header.page_bytes), os.POSIX_FADV_WILLNEED)
-        walk = _Walk(fd, path, header)
+        pages = LEFT_PAGES_MAX if header.is_as_it_was_left else CHECKED_PAGES_MAX
+        os.posix_fadvise(fd, 0, min(header.used_bytes, pages * header.page_bytes), os.POSIX_FADV_WILLNEED)
+        walk = _Walk(fd, path, header, pages)
         try:
-            walk.trees(header, thorough=not header.is_as_it_was_left)
+            walk.trees(header, thorough=not header.is_as_it_was_left and header.last_page < THOROUGH_PAGES_MAX)
         except _TooMany:
             return
         except struct.error as error:
@@ -68,13 +72,13 @@ def check_pages(path: Path, header: Header) -> None:
 class _Walk:
     """One walk over all trees. No page belongs to two of them."""
 
-    def __init__(self, fd: int, path: Path, header: Header) -> None:
+    def __init__(self, fd: int, path: Path, header: Header, pages: int = CHECKED_PAGES_MAX) -> None:
         self._fd = fd
         self._path = path
         self._size = header.page_bytes
         self._last_page = header.last_page
         self._seen = bytearray(header.last_page + 1)
-        self._left = CHECKED_PAGES_MAX
+        self._left = pages
         self._tree: Tree
         self._thorough = True
         self._previous: _Bound

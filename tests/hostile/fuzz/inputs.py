@@ -166,6 +166,8 @@ class Maker:
             return rng.choice(kind)
         chosen: dict[str, Any] = {
             "id": lambda: self._word(),
+            "name": lambda: rng.choice((self._word(), "name", "lab.direct", "", "n" * 129)),
+            "reason": lambda: rng.choice((self._word(), "", "r" * 1_024, "r" * 1_025)),
             "text": lambda: rng.choice((self._word(), "text", "surface/index.html", "lab.direct", "text/plain", "")),
             "int": lambda: rng.choice((0, 1, 2, 3, 7, -1, 2**53 - 1)),
             "num": lambda: rng.choice((0, 0.5, 1, 2, -1)),
