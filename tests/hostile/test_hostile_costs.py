@@ -10,7 +10,7 @@ import pytest
 from hostile.bundles.costly import app as costly
 from hostile.support.stage import Stage, assert_harmless
 
-SECONDS = 2.5
+SECONDS = 1.5
 INSTANCES = 3  # of one MiniApp: together they may take no more than one
 
 

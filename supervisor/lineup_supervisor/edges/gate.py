@@ -38,7 +38,7 @@ class GateLimits:
     handshake_s: float = 2.0  # from the accept to READY; libzmq needs a few milliseconds
     # Handed up and not yet taken; then reading pauses. What of it goes on to the core at a time is its lane's business.
     undelivered_messages_max: int = 64
-    undelivered_bytes_max: int = 16 * 1024 * 1024
+    undelivered_bytes_max: int = 4 * 1024 * 1024  # and one message more, as it is full only then
     send_bytes_max: int = 32 * 1024 * 1024  # over it the worker does not read: worker_unresponsive
     flood_cut_s: float = 5.0  # of unbroken throttling before the cut
     flood_calm_s: float = 2.0  # this long without throttling ends a flood
