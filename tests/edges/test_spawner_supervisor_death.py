@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Self
 
 import psutil
 import pytest
@@ -108,7 +109,17 @@ class Supervisor:
     def __init__(self, home: Path, level: str, count: int, entry: str, processes: int = 0) -> None:
         self.marker = home.name
         arguments = [str(home), level, str(count), f"{entry}\n# {home.name}\n", str(processes)]
-        self.process = subprocess.Popen([sys.executable, "-c", SUPERVISOR, *arguments], stdout=subprocess.PIPE)
+        # Unbuffered: a line that were read ahead would be waited for.
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", SUPERVISOR, *arguments], stdout=subprocess.PIPE, bufsize=0
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.returncode is None:
+            self.kill()
 
     def wait_for(self, word: bytes, times: int = 1) -> None:
         assert self.process.stdout is not None
@@ -130,13 +141,13 @@ class Supervisor:
     ids=["S3", "S3-double-fork", "S2", "S1", "S3-deaf", "S2-deaf"],
 )
 def test_nothing_survives_a_killed_supervisor(home: Path, level: str, entry: str, processes: int) -> None:
-    supervisor = Supervisor(home, level, 3, entry, processes)
-    supervisor.wait_for(b"spawning")
-    supervisor.wait_for(b"message", 3)
-    if entry is DEAF:
-        assert until(lambda: len(sealed(home)) == 3, 20), "each has said so in its log"
-    assert len(alive(supervisor.marker)) >= (10 if processes else 4), "workers, forks and the service are up"
-    supervisor.kill()
+    with Supervisor(home, level, 3, entry, processes) as supervisor:
+        supervisor.wait_for(b"spawning")
+        supervisor.wait_for(b"message", 3)
+        if entry is DEAF:
+            assert until(lambda: len(sealed(home)) == 3, 20), "each has said so in its log"
+        assert len(alive(supervisor.marker)) >= (10 if processes else 4), "workers, forks and the service are up"
+        supervisor.kill()
     assert until(lambda: not alive(supervisor.marker), 2.0), f"left: {alive(supervisor.marker)}"
 
 
@@ -146,8 +157,8 @@ def test_nothing_survives_a_supervisor_killed_while_it_starts_workers(home: Path
     print("seed", seed)
     rng = random.Random(seed)
     for _ in range(int(os.environ.get("LINEUP_KILL_ROUNDS", "12"))):
-        supervisor = Supervisor(home, level, 5, IDLE)
-        supervisor.wait_for(b"spawning")
-        time.sleep(rng.uniform(0.0, 0.12))  # the moment is what varies; nothing is waited for here
-        supervisor.kill()
+        with Supervisor(home, level, 5, IDLE) as supervisor:
+            supervisor.wait_for(b"spawning")
+            time.sleep(rng.uniform(0.0, 0.12))  # the moment is what varies; nothing is waited for here
+            supervisor.kill()
         assert until(lambda: not alive(home.name), 2.0), f"left: {alive(home.name)}"
