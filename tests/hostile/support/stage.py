@@ -196,12 +196,12 @@ async def measured(stage: Stage, attack: Any) -> tuple[Any, Meter]:
 costs: list[tuple[str, float, float | None, int]] = []  # of each attack: its test, p99 beside it and without, growth
 
 
-async def assert_harmless(stage: Stage, attack: Any) -> Any:
+async def assert_harmless(stage: Stage, attack: Any, rounds: int = ROUNDS) -> Any:
     """The attack costs the supervisor no memory and the others no time, at least once in a few rounds; its outcome.
 
     A machine that is busy with something else is slow without any attack, too: then that is the measure.
     """
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         outcome, meter = await measured(stage, attack)
         assert meter.growth < RSS_GROWTH_BYTES_MAX, f"the supervisor grew by {meter.growth} bytes"
         calm = None
