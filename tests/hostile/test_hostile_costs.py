@@ -11,8 +11,8 @@ from hostile.bundles.costly import app as costly
 from hostile.support.stage import Stage, assert_harmless
 
 SECONDS = 1.5
-ROUNDS = 6  # three workers that compute at full speed are already a load for a machine of two processors
-INSTANCES = 3  # of one MiniApp: together they may take no more than one
+ROUNDS = 6  # workers that compute at full speed are already a load for a machine of two processors
+INSTANCES = 2  # of one MiniApp: together they may take no more than one
 
 
 @pytest.mark.parametrize("what", sorted(costly.MESSAGES))
