@@ -37,6 +37,7 @@ class SimAgent:
         self.conversations = [f"c-{agent_id}-{n}" for n in range(2)]
         self.links: list[Link] = []
         self.revision = "r-unknown"
+        self.tools: list[str] = []  # those that the inventory tells of
         self.seen = 0  # everything up to this seq has been taken over
         self.acked = 0
         self.calls: dict[str, Frame] = {}  # call_id → the frame that made it
@@ -74,7 +75,7 @@ class SimAgent:
             self._say("tool.cancel", {"call_id": rng.choice(list(self.calls)), "reason": "changed my mind"})
         elif self.seen > self.acked and rng.random() > mix.lost_ack:
             self.acknowledge()
-        elif len(self.calls) - len(self.results) < CALLS_OPEN_MAX and rng.random() < 0.6:
+        elif len(self.calls) - len(self.results) < CALLS_OPEN_MAX and rng.random() < (0.6 if self.tools else 0.1):
             self.call()
         elif rng.random() < 0.3:
             self._say("message.text", {"text": f"text {self._next}"}, self._conversation())
@@ -111,7 +112,10 @@ class SimAgent:
 
     def call(self) -> None:
         rng, mix = self.world.rng, self.world.mix
-        tool_id = rng.choice(self.world.callable_tools)
+        wanted = self.world.callable_tools
+        if rng.random() > mix.stale:
+            wanted = [tool_id for tool_id in wanted if tool_id in self.tools] or wanted
+        tool_id = rng.choice(wanted)
         payload: Frame = {"call_id": self._id("k"), "inventory_revision": self.revision}
         conversation = self._conversation()
         if tool_id in ("choice", "confirm", "input") and rng.random() < 0.4:
@@ -254,6 +258,7 @@ class SimAgent:
         type_, payload = frame["type"], frame["payload"]
         if type_ == "lineup.v1.client.inventory":
             self.revision = payload["revision"]
+            self.tools = [tool["id"] for tool in payload["tools"]]
         elif type_ == "lineup.v1.welcome":
             self.acked = payload["acked_seq"]
         elif type_ == "lineup.v1.receipt":

@@ -33,6 +33,7 @@ class Mix:
     ask: float = 0.0
     leave_open: float = 0.0
     # person
+    ponder: float = 0.0  # time goes by while a question is in front of them
     double_answer: float = 0.0
     invalid_answer: float = 0.0
     close: float = 0.0
@@ -70,11 +71,11 @@ class Mix:
 _LOUDEST = {
     "resend": 0.3, "conflict": 0.15, "stale": 0.2, "invalid": 0.2, "cut": 0.06, "two_links": 0.05, "lost_ack": 0.6,
     "foreign": 0.15, "malformed": 0.1, "cancel": 0.3, "crash": 0.12, "hang": 0.03, "hostile": 0.2, "double": 0.3,
-    "slow": 0.8, "bad_output": 0.2, "spawn_failure": 0.3, "load_failure": 0.1, "ask": 0.5, "leave_open": 0.5,
+    "slow": 0.8, "bad_output": 0.2, "spawn_failure": 0.3, "load_failure": 0.1, "ask": 1.0, "leave_open": 0.5,
     "double_answer": 0.4, "invalid_answer": 0.3, "close": 0.25, "switch": 0.5, "operator": 0.6, "wall_jump": 0.03,
     "long_wait": 0.05, "crash_before_commit": 0.02, "crash_after_commit": 0.02, "torn_effects": 0.02, "full": 0.02,
     "write_failure": 0.03, "suspend": 0.02, "strobe": 0.02, "stop": 0.01, "reclaim": 0.03, "freeze": 0.02,
-    "replace_host": 0.3, "archive_failure": 0.5, "archive_loss": 0.3, "archive_late": 0.5,
+    "replace_host": 0.3, "archive_failure": 0.5, "archive_loss": 0.3, "archive_late": 0.5, "ponder": 0.6,
 }  # fmt: skip
 
 

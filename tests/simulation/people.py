@@ -116,7 +116,9 @@ class Person:
     def act(self) -> None:
         """One thing that a person, or the operator, might do now."""
         rng, mix = self.world.rng, self.world.mix
-        if self._actions and rng.random() < mix.double_answer:
+        if mix.ponder and self.pending() and rng.random() < mix.ponder:
+            self.world.pass_time(rng.choice((1_500, 2_500, 35_000)))  # longer than the shortest calls may take
+        elif self._actions and rng.random() < mix.double_answer:
             action_id, name, args, actor = rng.choice(self._actions[-8:])
             if rng.random() < 0.5 and not (mix.kept_max and name == "call.start"):
                 action_id = ""  # the same wish again, as a new action; a call of that id may have gone and be a new one

@@ -338,7 +338,8 @@ class World:
         )
         choices.append((mix.suspend * 20, lambda: self.suspend(rng.choice((30_000, 480_000, 28_800_000)))))
         choices.append((mix.strobe * 20, self._strobe))
-        choices.append((mix.full * 20, self._toggle_full))
+        # A full disk is soon given room: while it lasts, nothing else happens.
+        choices.append((3.0 if self.store.full else mix.full * 20, self._toggle_full))
         choices.append((mix.write_failure * 20, self._let_a_write_fail))
         choices.append((mix.stop * 20, self._stop))
         choices.append((mix.reclaim * 20, self._reclaim))
