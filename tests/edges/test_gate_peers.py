@@ -388,6 +388,15 @@ async def test_a_path_too_long_is_a_clear_error(tmp_path: Path) -> None:
     assert caught.value.code == "home_unusable"
 
 
+async def test_a_file_in_the_folders_place_is_named_with_a_way_out(tmp_path: Path) -> None:
+    (tmp_path / "w").write_text("")
+    owner = Owner(tmp_path / "w" / "s", GateLimits())
+    with pytest.raises(LineUpError, match="choose another home with --home DIR") as caught:
+        owner.gate.open()
+    assert caught.value.code == "home_unusable"
+    assert caught.value.detail == {"path": str(tmp_path / "w" / "s")}
+
+
 async def test_the_directory_is_private(make: Callable[..., Owner], place: Path) -> None:
     make(expect=False)
     assert os.stat(place.parent).st_mode & 0o777 == 0o700

@@ -24,6 +24,7 @@ from pathlib import Path
 
 from lineup_protocol.errors import LineUpError
 from lineup_supervisor.edges import zmtp
+from lineup_supervisor.edges.file_faults import file_fault
 
 SOCKET_PATH_BYTES_MAX = 107  # sun_path holds 108 bytes, one of them the final NUL
 READ_BYTES = 65_536
@@ -94,7 +95,7 @@ class Gate:
         """Make the directory (0700) and the socket, and listen. Nobody is let in before ``expect``.
 
         Raises:
-            LineUpError: ``home_unusable`` if the path is too long or cannot be used.
+            LineUpError: ``home_unusable`` if the path is too long or cannot be used, ``storage_full``.
         """
         check_socket_path(self.path)
         self._loop = asyncio.get_running_loop()
@@ -106,7 +107,7 @@ class Gate:
             listener.listen(8)
         except OSError as error:
             listener.close()
-            raise LineUpError("home_unusable", f"cannot listen on {self.path}: {error.strerror}") from error
+            raise file_fault(OSError(error.errno, error.strerror), self.path) from error
         self._listener = listener
         self._inode = _inode_of(self.path)
 
