@@ -307,8 +307,10 @@ class RuntimeClient:
         """The snapshot for people as ``{"snapshot": …}``, then every delta ``{"revision", "changes"}``."""
         yield {"snapshot": self._request("host.subscribe", {})}
         for type_, body in self._messages(timeout_s):
-            if type_ == "host.delta":
+            if type_ == "host.delta" and "changes" in body:
                 yield body
+            elif type_ == "host.delta":
+                yield {"snapshot": self._request("host.subscribe", {})}
 
     def _messages(self, timeout_s: float | None) -> Iterator[tuple[str, dict[str, Any]]]:
         ends_at = None if timeout_s is None else time.monotonic() + timeout_s

@@ -128,6 +128,7 @@ class _Tab:
     phase: _Phase = _Phase.STRANGER
     held: list[tuple[int, bytes]] = field(default_factory=list)
     held_bytes: int = 0
+    snapshot_from: int = 0  # the first revision whose snapshot will do
     auth_timer: asyncio.TimerHandle | None = None
     room: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(REQUESTS_PER_TAB_MAX))
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
@@ -321,6 +322,9 @@ class WorkspaceLinks:
             self._without_snapshot(tab, result.get("message", "no reason was given"))
             return
         snapshot = result["detail"]
+        if snapshot["revision"] < tab.snapshot_from:
+            self._start_anew(tab)
+            return
         self._write(tab, _encode({"t": "snapshot", "snapshot": snapshot}))
         held, tab.held, tab.held_bytes = tab.held, [], 0
         tab.phase = _Phase.LIVE
@@ -340,18 +344,20 @@ class WorkspaceLinks:
 
     def delta(self, body: dict[str, Any]) -> None:
         """``host.delta``: encoded once, for every page."""
-        revision = body["revision"]
-        missed = self._revision is not None and revision != self._revision + 1
+        revision, changes = body["revision"], body.get("changes", [])
+        missed = "changes" not in body or (self._revision is not None and revision != self._revision + 1)
         self._revision = revision
-        data = _encode({"t": "delta", "revision": revision, "changes": body["changes"]})
+        data = _encode({"t": "delta", "revision": revision, "changes": changes})
         for tab in list(self._tabs):
+            if missed:
+                tab.snapshot_from = revision
             if tab.phase is _Phase.WAITING:
                 self._hold(tab, revision, data)
             elif tab.phase is _Phase.LIVE and missed:
                 self._start_anew(tab)
             elif tab.phase is _Phase.LIVE:
                 self._write(tab, data)
-        for change in body["changes"]:
+        for change in changes:
             if change["kind"] == "surface" and (change["row"] is None or change["row"]["status"] == "closed"):
                 self._surfaces.surface_closed(change["id"])
 
@@ -362,7 +368,7 @@ class WorkspaceLinks:
             self._without_snapshot(tab, "too much happened meanwhile")
 
     def _start_anew(self, tab: _Tab) -> None:
-        """A delta was lost on the way: what the page has is no base for the next one."""
+        """A delta was lost on the way, or too large for it: what the page has is no base for the next one."""
         _log.warning("%s starts anew: a delta is missing", tab.name)
         tab.phase = _Phase.WAITING
         task = asyncio.create_task(self._send_snapshot(tab))

@@ -329,7 +329,12 @@ HOST_LINK: tuple[Message, ...] = (
         message_="text",
         detail_="any",
     ),
-    _host_out("host.delta", "what changed for people, in one revision", revision="int", changes="list"),
+    _host_out(
+        "host.delta",
+        "what changed for people, in one revision; without changes it is too much for a message: subscribe anew",
+        revision="int",
+        changes_="list",
+    ),
     _host_out("host.watched", "the record of one watched call", call_id="id", record="obj"),
     _host_out("agent.send", "frames for one WebSocket, in order, as bytes of JSON", link_id="id", frames="list"),
     _host_out("agent.close", "close one WebSocket", link_id="id", code="int", reason="text"),

@@ -272,6 +272,9 @@ class Answers:
     async def delta(self, revision: int, *changes: dict[str, Any]) -> None:
         await self.runtime.say("host.delta", {"revision": revision, "changes": list(changes)})
 
+    async def delta_too_large(self, revision: int) -> None:
+        await self.runtime.say("host.delta", {"revision": revision})
+
     def names(self) -> list[str]:
         return [name for name, _ in self.seen]
 

@@ -60,6 +60,32 @@ async def test_a_lost_delta_starts_every_page_anew(workspace: Any) -> None:
         assert (await page.hear("delta"))["revision"] == 11
 
 
+async def test_changes_that_are_too_large_start_every_page_anew(workspace: Any) -> None:
+    page = await workspace.enter()
+    await workspace.answers.delta(8, CHANGE)
+    workspace.answers.snapshot = {"revision": 9}
+    await workspace.answers.delta_too_large(9)
+    await workspace.answers.delta(10, CHANGE)
+    assert (await page.hear("delta"))["revision"] == 8
+    assert (await page.hear("snapshot"))["snapshot"] == {"revision": 9}
+    assert (await page.hear("delta"))["revision"] == 10
+
+
+async def test_a_snapshot_from_before_such_changes_is_not_shown(workspace: Any) -> None:
+    workspace.answers.held.add("host.subscribe")
+    page = await workspace.open_page()
+    await page.say({"t": "auth", "token": workspace.token})
+    await page.hear("hello")
+    await workspace.answers.until(lambda: workspace.answers.waiting)
+    await workspace.answers.delta_too_large(8)
+    workspace.answers.held.clear()
+    old, workspace.answers.snapshot = {"revision": 7}, {"revision": 8}
+    await workspace.runtime.answer(workspace.answers.waiting["host.subscribe"][0], old)
+    assert (await page.hear("snapshot"))["snapshot"] == {"revision": 8}
+    await workspace.answers.delta(9, CHANGE)
+    assert (await page.hear("delta"))["revision"] == 9
+
+
 async def test_a_page_without_a_snapshot_is_told_to_come_back(workspace: Any) -> None:
     workspace.answers.held.add("host.subscribe")
     page = await workspace.open_page()
