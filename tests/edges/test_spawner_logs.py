@@ -113,6 +113,40 @@ async def test_over_the_rate_is_counted_and_noted(tmp_path: Path) -> None:
     assert made.suppressed_bytes == 1_852
 
 
+async def test_the_instances_of_a_miniapp_share_its_lines_and_others_have_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A line of one letter costs as much as one of a hundred: lines are bounded, not bytes alone."""
+    clock, directory, writes = Clock(), LogDirectory(tmp_path), list[int]()
+    of = lambda scope: Capture(directory.of(scope), "stdout", {}, bytes_per_s=1e9, clock=clock)  # noqa: E731
+    first, second, other = of("evil"), of("evil"), of("good")
+    real = os.write
+    monkeypatch.setattr(logs.os, "write", lambda fd, data: writes.append(fd) or real(fd, data))  # type: ignore[func-returns-value]
+    for _ in range(4):
+        first.feed(b"a\n" * 32_768)
+        second.feed(b"a\n" * 32_768)
+    other.feed(b"hello\n")
+    monkeypatch.undo()
+    lines = [record for record in records(tmp_path / "evil.log") if "text" in record]
+    assert len(lines) == logs.APP_LINES_BURST
+    assert len(writes) <= 8, "what came together is written together"
+    assert [record["text"] for record in records(tmp_path / "good.log")] == ["hello"]
+    clock.now += 0.5
+    second.feed(b"b\n" * 32_768)
+    lines = [record for record in records(tmp_path / "evil.log") if record.get("text") == "b"]
+    assert len(lines) == logs.APP_LINES_PER_S // 2
+    directory.close()
+
+
+async def test_the_instances_of_a_miniapp_share_its_bytes(tmp_path: Path) -> None:
+    clock, directory = Clock(), LogDirectory(tmp_path)
+    made = [Capture(directory.of("evil"), "stdout", {}, bytes_per_s=4 << 20, clock=clock) for _ in range(3)]
+    for each in made:
+        each.feed((b"x" * 1_023 + b"\n") * 600)
+    assert sum(each.suppressed_bytes for each in made) == 3 * 600 * 1_024 - logs.APP_BYTES_PER_S
+    directory.close()
+
+
 def test_rotation_keeps_a_bounded_number_of_files(tmp_path: Path) -> None:
     log = RotatingLog(tmp_path / "demo.log", bytes_max=1_000, kept=3)
     for number in range(200):

@@ -3,8 +3,9 @@
 Owns: the pipes' reading ends, escaping, rates, rotation. Must not know: what a line means. A line from a worker is data
 of a stranger: it can neither forge a line of the log nor reach a terminal with control characters.
 
-Bounds: one unfinished line of ``LINE_CHARS_MAX`` per stream in memory; kept bytes per second as the limits say; what is
-over is read, counted and dropped, with one note per second. The worker never blocks on us, and we never on it.
+Bounds: one unfinished line of ``LINE_BYTES_MAX`` per stream in memory; kept bytes per second as the limits say, and for
+all instances of a MiniApp together so many bytes and lines as ``Allowance`` has; what is over is read, counted and
+dropped, with one note per second. The worker never blocks on us, and we never on it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -25,6 +26,10 @@ READ_BYTES = 65_536
 WINDOW_S = 0.05
 WINDOW_BYTES_MAX = 8 * 1024 * 1024
 BURST_S = 4.0  # seconds' worth of the rate that may come at once
+# Of one MiniApp, whatever its manifest allows each instance: a line costs as much as some hundred bytes do.
+APP_BYTES_PER_S = 1024 * 1024
+APP_LINES_PER_S = 1_000
+APP_LINES_BURST = 2_000
 DRAIN_BYTES_MAX = 1024 * 1024  # read after the end of a process; its pipe holds less
 LOG_BYTES_MAX = 8 * 1024 * 1024  # then rotation
 LOG_FILES_KEPT = 3
@@ -37,16 +42,53 @@ _UNSAFE = re.compile(
 
 def escape(raw: bytes) -> str:
     """One line as safe text: bad UTF-8 and control characters become ``\\xNN`` or ``\\uNNNN``, a backslash ``\\\\``."""
-    return _UNSAFE.sub(_escape_one, raw.decode("utf-8", "surrogateescape"))
+    text = raw.decode("utf-8", "surrogateescape")
+    return text if _UNSAFE.search(text) is None else text.translate(_ESCAPES)
 
 
-def _escape_one(match: re.Match[str]) -> str:
-    code = ord(match.group())
+def _escape_one(code: int) -> str:
     if code == 0x5C:
         return "\\\\"
     if 0xDC80 <= code <= 0xDCFF:  # surrogateescape's form of a byte
         code -= 0xDC00
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+# Looked up, not computed: a stream of nothing but such characters is as cheap as any other.
+_ESCAPES = {code: _escape_one(code) for code in range(0x1_0000) if _UNSAFE.match(chr(code))}
+
+
+class Allowance:
+    """What a MiniApp's instances may print together: tokens for kept bytes and lines, and a window for dropped ones."""
+
+    def __init__(self) -> None:
+        self._bytes = float(APP_BYTES_PER_S)
+        self._lines = float(APP_LINES_BURST)
+        self._at = 0.0
+        self._window_at = 0.0
+        self._window_bytes = 0
+
+    def take(self, data: bytes, now: float) -> int:
+        """How many of these bytes are kept; they are paid for."""
+        passed, self._at = max(0.0, now - self._at), now
+        self._bytes = min(float(APP_BYTES_PER_S), self._bytes + passed * APP_BYTES_PER_S)
+        self._lines = min(float(APP_LINES_BURST), self._lines + passed * APP_LINES_PER_S)
+        size = min(len(data), int(self._bytes))
+        lines = data.count(b"\n", 0, size)
+        if lines > self._lines:
+            lines, size = int(self._lines), 0
+            for _ in range(lines):
+                size = data.index(b"\n", size) + 1
+        self._bytes -= size
+        self._lines -= lines
+        return size
+
+    def has_read(self, size: int, now: float) -> bool:
+        """Whether there may be more reading just now."""
+        if now - self._window_at > WINDOW_S:
+            self._window_at, self._window_bytes = now, 0
+        self._window_bytes += size
+        return self._window_bytes < WINDOW_BYTES_MAX
 
 
 class RotatingLog:
@@ -55,21 +97,26 @@ class RotatingLog:
     def __init__(self, path: Path, *, bytes_max: int = LOG_BYTES_MAX, kept: int = LOG_FILES_KEPT) -> None:
         self.path = path
         self.lost_lines = 0
+        self.allowance = Allowance()
         self._bytes_max = bytes_max
         self._kept = kept
         self._fd = -1
         self._size = 0
 
     def write(self, **record: object) -> None:
-        line = json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace") + b"\n"
+        self.write_all([record])
+
+    def write_all(self, records: Sequence[Mapping[str, object]]) -> None:
+        """Records that came together leave together."""
+        lines = b"".join(map(_line, records))
         try:
             if self._fd < 0:
                 self._open()
-            elif self._size + len(line) > self._bytes_max:
+            elif self._size + len(lines) > self._bytes_max:
                 self._rotate()
-            self._size += os.write(self._fd, line)
+            self._size += os.write(self._fd, lines)
         except OSError:
-            self.lost_lines += 1
+            self.lost_lines += len(records)
 
     def try_open(self) -> OSError | None:
         """What the file system says, if it is not to be had."""
@@ -98,6 +145,10 @@ class RotatingLog:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+def _line(record: Mapping[str, object]) -> bytes:
+    return json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace") + b"\n"
 
 
 class LogDirectory:
@@ -148,8 +199,7 @@ class Capture:
         self._partial_dropped = 0
         self._unreported = 0
         self._reported_at = 0.0
-        self._window_at = 0.0
-        self._window_bytes = 0
+        self._records: list[dict[str, object]] = []  # made, not yet written
         self._resume: asyncio.TimerHandle | None = None
 
     def open(self) -> int:
@@ -172,6 +222,7 @@ class Capture:
         self._fd = -1
         self._end_line()
         self._report_suppressed()
+        self._flush()
 
     def _stop_reading(self) -> None:
         if self._resume is not None:
@@ -192,11 +243,7 @@ class Capture:
             self._resume = self._loop.call_later(3600.0, _nothing)  # marks "not reading"; finish() cancels it
             return
         self.feed(data)
-        now = self._clock()
-        if now - self._window_at > WINDOW_S:
-            self._window_at, self._window_bytes = now, 0
-        self._window_bytes += len(data)
-        if self._window_bytes >= WINDOW_BYTES_MAX:
+        if not self._log.allowance.has_read(len(data), self._clock()):
             self._loop.remove_reader(self._fd)
             self._resume = self._loop.call_later(WINDOW_S, self._read_on)
 
@@ -209,7 +256,7 @@ class Capture:
         now = self._clock()
         self._room = min(self._rate * BURST_S, self._room + (now - self._room_at) * self._rate)
         self._room_at = now
-        keep = max(0, min(len(data), int(self._room)))
+        keep = self._log.allowance.take(data[: max(0, int(self._room))], now)
         self._room -= keep
         self._split(data[:keep])
         if keep < len(data):
@@ -220,6 +267,7 @@ class Capture:
                 self._report_suppressed()
                 self._reported_at = now
                 self._on_suppressed()
+        self._flush()
 
     def _split(self, data: bytes) -> None:
         *whole, rest = data.split(b"\n")
@@ -250,8 +298,14 @@ class Capture:
             self._unreported = 0
 
     def _write(self, **record: object) -> None:
-        at = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        self._log.write(at=at, stream=self._stream, **self._fields, **record)
+        self._records.append(record)
+
+    def _flush(self) -> None:
+        records, self._records = self._records, []
+        if records:
+            at = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+            common = {"at": at, "stream": self._stream, **self._fields}
+            self._log.write_all([common | record for record in records])
 
 
 def _nothing() -> None:

@@ -27,7 +27,7 @@ from lineup_supervisor.edges import sandbox_policy as policy
 from lineup_supervisor.edges.cgroup import Cgroups, Scope
 from lineup_supervisor.edges.denials import Denials
 from lineup_supervisor.edges.gate import Gate, GateLimits
-from lineup_supervisor.edges.logs import Capture, LogDirectory
+from lineup_supervisor.edges.logs import APP_LINES_PER_S, Capture, LogDirectory
 from lineup_supervisor.edges.scratch import remove_tree
 from lineup_supervisor.edges.spawner import Exit, Process, Spawner
 from lineup_supervisor.edges.usage import Watch
@@ -237,7 +237,10 @@ class WorkerProcess:
         if not self._is_suppressing:
             self._is_suppressing = True
             rate = self.limits.stdout_bytes_per_s // 1024
-            self._throttled("stdout_bytes_per_s", f"it prints more than {rate} KiB a second; the rest is dropped")
+            self._throttled(
+                "stdout_bytes_per_s",
+                f"it prints more than {rate} KiB or {APP_LINES_PER_S} lines a second; the rest is dropped",
+            )
 
     def _denied(self, operation: str) -> None:
         self._log_line(note=f"denied by the sandbox: {operation}")
