@@ -10,6 +10,7 @@ before the app is loaded. Both raise ``ConfineError`` if anything could not be a
 from __future__ import annotations
 
 import base64
+import contextlib
 import ctypes
 import fcntl
 import json
@@ -24,6 +25,9 @@ from typing import Any
 ENVIRONMENT = "LINEUP_LIMITS"  # the Runtime's settings: one JSON object, see ``apply``
 _LIFELINE = 0
 REPORT = "LINEUP_REPORT"  # number of an inherited unix socket: the listener of what ``seal`` denies goes through it
+UNREPORTED, UNCONFINED = "not reported", "not confined"  # what else is said there, with the cause behind it
+_REPORT_BYTES_MAX = 200
+_HAND_OVER_FLAGS = 0x800  # MSG_CONFIRM means nothing there; until the last filter the reporting seal lets it through
 _LAYERS = {"S3": ("seccomp",), "S2": ("seccomp", "landlock", "parent_pid"), "S1": ("parent_pid",)}
 
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 1, 4, 38
@@ -53,8 +57,9 @@ def apply(level: str, limits: str | bytes | None = None) -> None:
     """Apply every layer of ``level``. ``limits`` is the Runtime's JSON; None takes it from the environment.
 
     ``{"rlimits": {name: value}, "landlock": {"read": [...], "list": [...], "write": [...]} | null,
-    "seccomp": base64, "seal": base64, "reporting_seal": base64, "parent_pid": int | null, "lifeline": bool,
-    "nice": int}``. With ``lifeline`` the standard input is one: a pipe whose other end the supervisor alone holds.
+    "seccomp": base64, "seal": base64, "reporting_seal": base64, "last": base64, "parent_pid": int | null,
+    "lifeline": bool, "nice": int}``. With ``lifeline`` the standard input is one: a pipe whose other end the supervisor
+    alone holds.
     """
     global _applied, _report
     settings = _settings(limits)
@@ -82,40 +87,56 @@ def apply(level: str, limits: str | bytes | None = None) -> None:
 
 
 def seal() -> None:
-    """No new sockets from here on, in any thread: call it when the link is up, before the app is loaded."""
-    if _applied is None:
-        raise ConfineError("seal() comes after apply()")
-    _release_lifeline()
-    if _applied.get("seal") and not _seal_and_report(_applied.get("reporting_seal")):
-        _load_filter(base64.b64decode(_applied["seal"]))
+    """No new sockets from here on, in any thread: call it when the link is up, before the app is loaded.
 
-
-def _seal_and_report(program: str | None) -> bool:
-    """Let the Runtime answer what is denied, and so learn of it; False where it cannot (then the kernel answers).
-
-    The descriptor goes to the Runtime and is closed here: nothing in this process can answer in its place.
+    A failure is told to the Runtime through the report, which no app code ever has in its hands, before it is raised.
     """
     global _report
+    if _applied is None:
+        raise ConfineError("seal() comes after apply()")
     report, _report = _report, None
-    if report is None:
+    try:
+        _release_lifeline()
+        if _applied.get("seal") and not _seal_and_report(report, _applied):
+            _load_filter(base64.b64decode(_applied["seal"]))
+    except (ConfineError, OSError) as error:
+        _tell(report, f"{UNCONFINED}: {error}")
+        raise ConfineError(str(error)) from error
+    finally:
+        if report is not None:
+            report.close()
+
+
+def _seal_and_report(report: socket.socket | None, settings: dict[str, Any]) -> bool:
+    """Let the Runtime answer what is denied, and so learn of it; False where it cannot (then the kernel answers).
+
+    The descriptor goes to the Runtime and is closed here: nothing in this process can answer in its place. Only when it
+    is on its way are handing over and loading filters denied, too.
+    """
+    if report is None or not settings.get("reporting_seal"):
         return False
-    with report:
-        listener = None
-        if program:
-            flags = _SECCOMP_FILTER_FLAG_NEW_LISTENER | _SECCOMP_FILTER_FLAG_TSYNC_ESRCH
-            try:
-                listener = _load_filter(base64.b64decode(program), flags)
-            except ConfineError as error:  # another listener has come first, as in some containers
-                report.send(f"not reported: {error}".encode()[:200])
-        if listener is None:
-            return False
-        try:
-            socket.send_fds(report, [b"listener"], [listener])
-        except OSError as error:
-            raise ConfineError(f"the listener of denied calls could not be handed over: {error}") from error
-        finally:
-            os.close(listener)
+    flags = _SECCOMP_FILTER_FLAG_NEW_LISTENER | _SECCOMP_FILTER_FLAG_TSYNC_ESRCH
+    try:
+        listener = _load_filter(base64.b64decode(settings["reporting_seal"]), flags)
+    except ConfineError as error:  # another listener has come first, as in some containers
+        _tell(report, f"{UNREPORTED}: {error}")
+        return False
+    try:
+        passed = (socket.SOL_SOCKET, socket.SCM_RIGHTS, listener.to_bytes(4, sys.byteorder))
+        report.sendmsg([b"listener"], [passed], _HAND_OVER_FLAGS)
+    except OSError as error:  # how many may be under way is counted for all that the person runs
+        _tell(report, f"{UNREPORTED}: the listener of denied calls could not be handed over: {error}")
+        return False
+    finally:
+        os.close(listener)
+    _load_filter(base64.b64decode(settings["last"]))
     return True
+
+
+def _tell(report: socket.socket | None, what: str) -> None:
+    if report is not None:
+        with contextlib.suppress(OSError):  # the Runtime may be gone
+            report.send(what.encode()[:_REPORT_BYTES_MAX])
 
 
 def _settings(limits: str | bytes | None) -> dict[str, Any]:

@@ -15,6 +15,7 @@ import asyncio
 import contextlib
 import importlib
 import os
+import selectors
 import signal
 import sys
 from collections.abc import Callable
@@ -46,13 +47,34 @@ def main() -> None:
 
     def load(entry: str) -> MiniApp:
         if level != "none":
-            confine.seal()
+            _seal()
         return load_app(entry, bundle)
 
+    if level != "none":
+        _use_plain_loops()
     ended = asyncio.run(_serve(_endpoint(socket), load))
     if ended.reason not in ("stopped", "runtime_gone"):
         _say(f"{ended.reason}: {ended.message}")
     _exit(EXIT_CODES[ended.reason])
+
+
+def _seal() -> None:
+    """Or end here: what is not the app's fault must not be reported as one."""
+    try:
+        confine.seal()
+    except confine.ConfineError as fault:
+        _say(f"cannot start: {fault}")
+        _exit(EXIT_CODES["environment"])
+
+
+def _use_plain_loops() -> None:
+    """Event loops that do with the system calls that a sealed worker has, in any thread: poll and send.
+
+    The kernel counts epoll's watches, and descriptors under way by ``sendmsg``, for all that a person runs.
+    """
+    selectors.DefaultSelector = selectors.PollSelector  # type: ignore[misc,assignment]  # as where there is no epoll
+    if hasattr(asyncio.selector_events, "_HAS_SENDMSG"):  # from Python 3.12 on
+        asyncio.selector_events._HAS_SENDMSG = False
 
 
 def load_app(entry: str, bundle: str) -> MiniApp:

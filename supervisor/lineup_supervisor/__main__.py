@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import errno
 import gc
 import json
 import os
+import resource
 import socket
 import sys
 import traceback
@@ -92,6 +94,7 @@ def _run(options: argparse.Namespace) -> int:
     from lineup_supervisor.crash_points import arm
 
     arm()
+    allow_all_descriptors()
     if options.port is not None and not options.no_web:
         check_port(options.port)  # before a home is made that nobody wanted under another port
     home = open_home(options.home or default_home())
@@ -99,6 +102,16 @@ def _run(options: argparse.Namespace) -> int:
     if not options.no_web:
         options.port = usable_port(config, options.port)
     return _run_daemon(home, config, options)
+
+
+def allow_all_descriptors() -> None:
+    """As many as this process may have, for hostshell too, which inherits it; a worker is told its own number.
+
+    The soft limit is usually 1,024, for the sake of programs that use select(); 64 workers take up to a thousand.
+    """
+    _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):  # then with what there is
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def usable_port(config: Config, wanted: int | None) -> int | None:
@@ -123,8 +136,15 @@ def _run_daemon(home: Home, config: Config, options: argparse.Namespace) -> int:
     from lineup_supervisor.daemon import Daemon, Fatal, Options
     from lineup_supervisor.edges.store import Store
     from lineup_supervisor.runtime_log import RuntimeLog
+    from lineup_supervisor.store_migrations import MIGRATIONS
 
-    store = Store.open(home.data, TABLES, schema_version=SCHEMA_VERSION, trace=lambda: trace_of_past(home))
+    store = Store.open(
+        home.data,
+        TABLES,
+        schema_version=SCHEMA_VERSION,
+        migrations=MIGRATIONS,
+        trace=lambda: trace_of_past(home),
+    )
     log = RuntimeLog(home.logs / "runtime.log", config.log_level)
     try:
         if (warning := store.warning()) is not None:
@@ -161,16 +181,18 @@ def _loop_factory() -> Any:
 
 
 def _backup(options: argparse.Namespace) -> int:
-    from lineup_supervisor.backup import write_backup
+    from lineup_supervisor.backup import remove_half_made, write_backup
     from lineup_supervisor.core.schema import SCHEMA_VERSION, TABLES
     from lineup_supervisor.edges.store import Store
+    from lineup_supervisor.store_migrations import MIGRATIONS
 
     root = options.home or default_home()
     if not (root / "data" / "data.mdb").exists():
         raise LineUpError("not_found", f"there is nothing to back up in {root}")
     home = open_home(root)
-    store = Store.open(home.data, TABLES, schema_version=SCHEMA_VERSION)
+    store = Store.open(home.data, TABLES, schema_version=SCHEMA_VERSION, migrations=MIGRATIONS)
     try:
+        remove_half_made(home)
         write_backup(store, home, options.file.absolute())
     finally:
         store.close()
@@ -180,9 +202,10 @@ def _backup(options: argparse.Namespace) -> int:
 def _restore(options: argparse.Namespace) -> int:
     from lineup_supervisor.backup import restore_backup
     from lineup_supervisor.core.schema import SCHEMA_VERSION, TABLES
+    from lineup_supervisor.store_migrations import MIGRATIONS
 
     root = Path(os.path.abspath(options.home or default_home()))
-    restore_backup(options.file.absolute(), root, TABLES, SCHEMA_VERSION)
+    restore_backup(options.file.absolute(), root, TABLES, SCHEMA_VERSION, MIGRATIONS)
     return EXIT_OK
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable
@@ -249,6 +250,60 @@ peer.recv()
     assert all(said.startswith("PermissionError") for said in seen.messages[1:]), seen.messages
     assert seen.denied == []
     assert "not reported on this machine: not reported: seccomp could not be applied" in bench.log()
+
+
+async def test_a_listener_that_cannot_be_handed_over_fails_no_start(bench: Bench) -> None:
+    """So many descriptors of this person are under way that a worker may add none: it is denied as much, and untold."""
+    ends = socket.socketpair()
+    with ends[0], ends[1]:
+        socket.send_fds(ends[0], [b"x"], [ends[0].fileno()] * 200)
+        seen, _ = await bench.start(
+            SEALED
+            + """
+say(attempt(lambda: socket.socket(socket.AF_UNIX)))
+say(attempt(lambda: socket.send_fds(socket.socketpair()[0], [b"x"], [0])))
+say(attempt(lambda: confine._load_filter(b"\\x06\\0\\0\\0\\0\\0\\xff\\x7f")))
+say(attempt(os.fork))
+peer.recv()
+"""
+        )
+        await until(lambda: len(seen.messages) == 5 or bool(seen.ends))
+    assert [said[:15] for said in seen.messages[1:3]] == ["PermissionError"] * 2, seen.messages
+    assert seen.messages[3] == "ConfineError: seccomp could not be applied: Operation not permitted"
+    assert seen.messages[4].startswith("PermissionError")
+    assert seen.denied == []
+    assert "not reported: the listener of denied calls could not be handed over" in bench.log()
+
+
+@pytest.mark.parametrize("level", CONFINED)
+@pytest.mark.parametrize("first_to_fail", [0, 1, 2])
+async def test_what_cannot_confine_itself_ends_by_that_name(bench: Bench, level: str, first_to_fail: int) -> None:
+    """Whichever filter cannot be loaded; and with the same words on its output an app ends as what it is."""
+    code = (
+        PRELUDE
+        + f"""
+load, left = confine._load_filter, {first_to_fail}
+def fails(program, flags=0):
+    global left
+    if left == 0:
+        raise confine.ConfineError("seccomp could not be applied: Cannot allocate memory")
+    left -= 1
+    return load(program, flags)
+confine._load_filter = fails
+try:
+    confine.seal()
+except confine.ConfineError as fault:
+    print("cannot start:", fault, file=sys.stderr)
+    os._exit(2)
+print("not confined: so it says", file=sys.stderr)
+os._exit(2)
+"""
+    )
+    seen, _ = await bench.start(code, level)
+    await until(lambda: bool(seen.ends))
+    assert [reason for reason, _ in seen.ends] == ["exited" if first_to_fail == 2 else "unconfined"]
+    if first_to_fail < 2:
+        assert "could not confine itself: seccomp could not be applied: Cannot allocate memory" in seen.ends[0][1]
 
 
 async def test_what_is_no_listener_is_closed(bench: Bench) -> None:

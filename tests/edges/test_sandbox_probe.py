@@ -147,6 +147,15 @@ def test_limits_are_held_within_floor_and_ceiling() -> None:
     assert made.file_bytes == sandbox_policy.WorkerLimits().file_bytes
 
 
+def test_many_processes_have_fewer_files_each() -> None:
+    """What a person's programs share is taken by descriptors, and it is the whole tree that has them."""
+    made = sandbox_policy.WorkerLimits.from_mapping
+    assert made({"open_files": 1_024, "processes": 7}).open_files == 1_024
+    assert made({"open_files": 1_024, "processes": 31}).open_files == 256
+    assert made({"open_files": 1_024, "processes": 256}).open_files == 32
+    assert made({"processes": 16}).open_files == 128
+
+
 def test_the_policy_says_nothing_twice() -> None:
     allowed = (*sandbox_policy.ALLOWED, *sandbox_policy.ALLOWED_S3_ONLY)
     assert len(set(allowed)) == len(allowed)

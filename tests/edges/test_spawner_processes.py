@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import shutil
 import signal
@@ -98,6 +99,19 @@ async def test_a_failed_start_is_a_completion_too(spawner: Spawner) -> None:
     assert "/no/such/program" in ends.exits[0].detail
     assert ends.pids == []
     assert process.is_ended
+
+
+async def test_with_no_room_for_a_watch_an_end_is_noticed_all_the_same(
+    spawner: Spawner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(spawner.loop, "add_reader", refused)
+    ends = Ends()
+    start(spawner, python("raise SystemExit(7)"), ends)
+    await until(lambda: bool(ends.exits))
+    assert ends.exits == [Exit("exited", "exited with code 7", 7)]
 
 
 async def test_stop_sends_term_and_the_handler_may_finish(spawner: Spawner) -> None:

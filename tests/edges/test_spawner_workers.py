@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import tempfile
 import time
@@ -13,7 +14,8 @@ from typing import Any
 import psutil
 import pytest
 
-from lineup_supervisor.edges import zmtp
+from lineup_protocol.codec import decode_message, encode_message
+from lineup_supervisor.edges import sandbox, zmtp
 from lineup_supervisor.edges.gate import GateLimits
 from lineup_supervisor.edges.logs import LogDirectory
 from lineup_supervisor.edges.spawner import Spawner
@@ -171,6 +173,63 @@ async def test_a_worker_that_never_connects_is_ended(bench: Callable[..., Bench]
     assert "did not connect" in seen.ends[0][1]
 
 
+APP = """
+import os
+from lineup_sdk import SDK, MiniApp
+app = MiniApp()
+kept = []
+
+@app.on_start
+async def start(sdk: SDK) -> None:
+    while len(kept) < 60:
+        kept.append(os.open("/dev/null", os.O_RDONLY))
+    for number in kept[::2]:  # libzmq's own must not need numbers that an app can leave it without
+        os.close(number)
+"""
+
+
+@pytest.mark.parametrize("level", LEVELS)
+async def test_a_sealed_worker_ends_as_it_should(bench: Callable[..., Bench], level: str) -> None:
+    """At its end libzmq watches its sockets anew, in an epoll that an app may add nothing to."""
+    made = bench()
+    (made.bundle / "app.py").write_text(APP)
+    seen = made.start(sandbox.WORKER_ENTRY, level)
+
+    def said(type_: str) -> bool:
+        return any(decode_message(each, "worker", from_runtime=False)[0] == type_ for each in seen.messages)
+
+    def say(type_: str, body: dict[str, Any]) -> None:
+        assert seen.worker is not None
+        assert seen.worker.send(encode_message(type_, body, link="worker", from_runtime=True, message_id="m-1"))
+
+    await until(lambda: bool(seen.ends) or said("worker.hello"))
+    say("worker.welcome", WELCOME)
+    await until(lambda: bool(seen.ends) or said("worker.ready"))
+    await asyncio.sleep(0.1)
+    say("worker.stop", {"reason": "enough", "grace_ms": 2_000})
+    await until(lambda: bool(seen.ends))
+    assert seen.ends == [("exited", "exited with code 0", 0)]
+
+
+WELCOME: dict[str, Any] = {
+    "protocol": 1,
+    "context": {
+        "app_scope": "demo",
+        "instance_id": "i-1",
+        "conversation_id": "c-1",
+        "app_version": "1.0.0",
+        "state": "starting",
+    },
+    "entry": "app:app",
+    "limits": {},
+    "state": None,
+    "state_revision": 0,
+    "operations": [],
+    "interactions": [],
+    "calls": [],
+    "surfaces": [],
+}
+
 RAW = """
 import os, socket, sys, time
 from lineup_sdk import confine
@@ -235,10 +294,10 @@ async def test_a_level_that_does_not_hold_is_refused_never_weakened(bench: Calla
     assert "switch them on" in seen.ends[0][1]
 
 
-async def test_a_missing_bundle_is_a_failed_start(bench: Callable[..., Bench]) -> None:
+async def test_a_missing_bundle_is_what_another_start_would_not_mend(bench: Callable[..., Bench]) -> None:
     seen = bench().start(ECHO, "S3", bundle="/no/such/bundle")
     await until(lambda: bool(seen.ends))
-    assert seen.ends[0][0] == "start_failed"
+    assert seen.ends[0][0] == "app_start_failed"
 
 
 async def test_a_broken_bubblewrap_is_isolation_insufficient(bench: Callable[..., Bench], home: Path) -> None:
@@ -249,6 +308,51 @@ async def test_a_broken_bubblewrap_is_isolation_insufficient(bench: Callable[...
     await until(lambda: bool(seen.ends))
     assert seen.ends[0][0] == "isolation_insufficient"
     assert "uid map" in seen.ends[0][1]
+
+
+async def test_a_shortage_says_nothing_against_the_level(bench: Callable[..., Bench], home: Path) -> None:
+    """Too many processes of this person, say: another start may well work."""
+    stub = home / "bwrap"
+    stub.write_text(
+        "#!/bin/sh\necho 'bwrap: Creating new namespace failed: Resource temporarily unavailable' >&2\nexit 1"
+    )
+    stub.chmod(0o755)
+    seen = bench(bwrap=str(stub)).start(ECHO, "S3")
+    await until(lambda: bool(seen.ends))
+    assert seen.ends[0][0] == "unconfined"
+    assert "temporarily unavailable" in seen.ends[0][1]
+
+
+@pytest.mark.parametrize("level", LEVELS)
+async def test_with_no_room_for_one_more_watch_a_start_fails_and_the_next_works(
+    bench: Callable[..., Bench], level: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the kernel says when the person's programs watch as much as it allows; whichever watch it refuses."""
+    made = bench()
+    loop = asyncio.get_running_loop()
+    add_reader, left = loop.add_reader, 0
+
+    def refused(*arguments: Any) -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        add_reader(*arguments)
+
+    for watches in range(12):
+        left = watches
+        with monkeypatch.context() as patch:
+            patch.setattr(loop, "add_reader", refused)
+            seen = made.start(ECHO, level)
+            await until(lambda seen=seen: bool(seen.ends) or b"hello" in seen.messages)  # type: ignore[misc]
+        if seen.ends:
+            assert seen.ends[0][0] == "start_failed", seen.ends
+        else:
+            assert seen.worker is not None
+            await until(lambda seen=seen: seen.worker.send(b"on"))  # type: ignore[misc]
+            await until(lambda seen=seen: b"echo on" in seen.messages)  # type: ignore[misc]
+            seen.worker.stop("enough", 0)
+            await until(lambda seen=seen: bool(seen.ends))  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("level", LEVELS)

@@ -17,7 +17,7 @@ if TESTS not in sys.path:
 from hostile.support.stage import P99_S_MAX, Stage, agent_on, costs, started  # noqa: E402 - after the path is known
 from processes.support.runtime import Runtime  # noqa: E402
 
-BUNDLES = ("prowler", "caller", "breaker", "snoop", "hungry", "brood", "wire", "costly", "bystander")
+BUNDLES = ("prowler", "caller", "breaker", "snoop", "hungry", "brood", "wire", "costly", "sharer", "bystander")
 
 
 _made: dict[str, Runtime] = {}

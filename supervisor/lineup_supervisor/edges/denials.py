@@ -11,6 +11,7 @@ Laws:
     * ``on_denied(operation)`` once per operation, for ``OPERATIONS_MAX`` of them; then ``MORE`` once.
     * A worker that asks on and on waits: after ``FREE`` answers, ``ANSWERS_AT_ONCE`` per ``PAUSE_S``.
     * Never blocks: the listener is read only when the kernel says that a call waits.
+    * ``on_unconfined(why)`` comes from our own code alone: the worker lets go of its end before it loads the app.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ ANSWERS_AT_ONCE = 16
 PAUSE_S = 0.05
 OPERATIONS_MAX = 64
 MORE = "others"
+RETRY_S = 0.05  # until the listener is watched again, should the kernel have no room for one more watch
+UNCONFINED = b"not confined: "  # as ``lineup_sdk.confine`` says it
 
 # linux/seccomp.h: struct seccomp_notif (id, pid, flags, nr, arch, instruction pointer, six arguments) and its answer.
 _NOTIFICATION = struct.Struct("=QIIiIQ6Q")
@@ -50,11 +53,18 @@ class Denials:
     """Those of one worker, until ``close``. Use from the loop's thread only; callbacks come from the loop.
 
     ``on_unreported(why)`` at most once: the worker is as confined as any, but nobody will hear what it tries.
+    ``on_unconfined(why)`` at most once: it could not be confined wholly, and ends without having loaded its app.
     """
 
-    def __init__(self, on_denied: Callable[[str], None], on_unreported: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        on_denied: Callable[[str], None],
+        on_unreported: Callable[[str], None],
+        on_unconfined: Callable[[str], None],
+    ) -> None:
         self._on_denied = on_denied
         self._on_unreported = on_unreported
+        self._on_unconfined = on_unconfined
         self._loop = asyncio.get_running_loop()
         self._report: socket.socket | None = None
         self._listener = -1
@@ -64,11 +74,16 @@ class Denials:
         self._timer: asyncio.TimerHandle | None = None
 
     def open(self) -> int:
-        """The worker's end, through which the listener will come; the caller closes it after the start."""
+        """The worker's end, through which the listener will come; the caller closes it after the start.
+
+        Raises:
+            OSError: no descriptors are left, or no room for one more watch.
+        """
         self._report, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
-        self._report.setblocking(False)
-        self._loop.add_reader(self._report.fileno(), self._on_report)
-        return theirs.detach()
+        with theirs:
+            self._report.setblocking(False)
+            self._loop.add_reader(self._report.fileno(), self._on_report)
+            return theirs.detach()
 
     def close(self) -> None:
         """Let go of everything; what still waits is answered by the kernel."""
@@ -87,29 +102,51 @@ class Denials:
             self._report.close()
             self._report = None
 
-    def _on_report(self) -> None:
-        """The one message of the worker while it runs our code alone: the listener, or why there is none."""
+    def hear_out(self) -> None:
+        """Take what the worker has said at its end and was not read yet."""
+        while self._report is not None and self._on_report():
+            pass
+
+    def _on_report(self) -> bool:
+        """One message of the worker while it runs our code alone: the listener, why there is none, or what failed.
+
+        False if there is none now.
+        """
         assert self._report is not None
         try:
             said, parts, _, _ = self._report.recvmsg(256, socket.CMSG_LEN(4), socket.MSG_CMSG_CLOEXEC)
         except (BlockingIOError, InterruptedError):
-            return
+            return False
         except OSError:
             said, parts = b"", []
-        self._close_report()
         found = array.array("i")
         for level, kind, data in parts:
             if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
                 found.frombytes(data[: len(data) - len(data) % found.itemsize])
-        if found and _is_listener(found[0]):
-            self._listener = found[0]
-            self._poller.register(self._listener, select.POLLIN)
-            self._loop.add_reader(self._listener, self._on_waiting)
+        if not said:
+            self._close_report()
+        elif said.startswith(UNCONFINED):
+            self._on_unconfined(said.removeprefix(UNCONFINED).decode("utf-8", "replace"))
+        elif found and self._listener < 0 and _is_listener(found[0]):
+            self._take(found.pop(0))
+        elif not found:  # and if it was the listener that was said: none has come through
+            lost = "the listener of denied calls did not arrive: too many files are open"
+            self._on_unreported(lost if said == b"listener" else said.decode("utf-8", "replace"))
+        if found:  # from our own code, which is no reason to trust it
+            self._close_report()
+            for descriptor in found:
+                os.close(descriptor)
+        return True
+
+    def _take(self, listener: int) -> None:
+        try:
+            self._loop.add_reader(listener, self._on_waiting)
+        except OSError as error:  # nobody may wait for an answer that never comes: closed, the kernel answers
+            os.close(listener)
+            self._on_unreported(f"the listener of denied calls cannot be watched: {error.strerror}")
             return
-        for descriptor in found:
-            os.close(descriptor)
-        if said:
-            self._on_unreported(said.decode("utf-8", "replace"))
+        self._listener = listener
+        self._poller.register(listener, select.POLLIN)
 
     # ---- answering
 
@@ -130,7 +167,10 @@ class Denials:
 
     def _on_pause_over(self) -> None:
         self._timer = None
-        self._loop.add_reader(self._listener, self._on_waiting)
+        try:
+            self._loop.add_reader(self._listener, self._on_waiting)
+        except OSError:
+            self._timer = self._loop.call_later(RETRY_S, self._on_pause_over)
 
     def _answer(self) -> None:
         self._answered += 1

@@ -21,6 +21,7 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from lineup_protocol import limits as protocol_limits
 from lineup_protocol.errors import LineUpError
 from lineup_supervisor.edges import sandbox_policy as policy
 from lineup_supervisor.edges import seccomp
@@ -241,7 +242,12 @@ def _settings(request: SandboxRequest, layout: PythonLayout) -> str:
         children = request.level == "S3" and request.limits.processes > 0
         settings["landlock"] = _landlock(request, layout) if has_landlock() else None
         filters = seccomp.compile_filters(request.level, children=children)
-        programs = {"seccomp": filters.main, "seal": filters.seal, "reporting_seal": filters.reporting_seal}
+        programs = {
+            "seccomp": filters.main,
+            "seal": filters.seal,
+            "reporting_seal": filters.reporting_seal,
+            "last": filters.last,
+        }
         settings |= {name: base64.b64encode(code).decode() for name, code in programs.items() if code}
     return json.dumps(settings, separators=(",", ":"))
 
@@ -255,6 +261,7 @@ def _rlimits(level: policy.Level, limits: policy.WorkerLimits) -> dict[str, int]
         "nofile": limits.open_files,
         "memlock": 0,
         "msgqueue": 0,
+        "sigpending": protocol_limits.WORKER_PENDING_SIGNALS_MAX,
     }
     if level == "S3":  # counted per user namespace there; elsewhere it would count all that the person runs
         found["nproc"] = limits.threads + limits.processes

@@ -41,14 +41,19 @@ class WorkerLimits:
 
     @classmethod
     def from_mapping(cls, asked: Mapping[str, Any]) -> WorkerLimits:
-        """Defaults, overridden by the known names in ``asked``, each held within its floor and ceiling."""
+        """Defaults, overridden by the known names in ``asked``, each held within its floor and ceiling.
+
+        And fewer ``open_files`` where so many processes would have too many together.
+        """
         chosen: dict[str, Any] = {}
         for spec in fields(cls):
             value = asked.get(spec.name)
             if isinstance(value, int | float) and not isinstance(value, bool):
                 held = max(_FLOORS.get(spec.name, 1), min(value, getattr(CEILINGS, spec.name)))
                 chosen[spec.name] = float(held) if spec.name == "cpu_share" else int(held)
-        return replace(cls(), **chosen)
+        found = replace(cls(), **chosen)
+        share = limits.WORKER_TREE_OPEN_FILES_MAX // (found.processes + 1)
+        return replace(found, open_files=max(int(_FLOORS["open_files"]), min(found.open_files, share)))
 
 
 CEILINGS = WorkerLimits(
@@ -188,12 +193,19 @@ FCNTLS = {
     "F_OFD_SETLK": 37,
     "F_OFD_SETLKW": 38,
     "F_DUPFD_CLOEXEC": 1030,
-    "F_SETPIPE_SZ": 1031,
     "F_GETPIPE_SZ": 1032,
 }
 # A lease makes whoever opens the file for writing wait, and tells of it; so does a watch on a folder: both work on what
-# may only be read and others read, too. An owner and a number make the kernel send signals.
-DENIED_FCNTLS = {"F_SETLEASE": 1024, "F_NOTIFY": 1026, "F_SETOWN": 8, "F_SETOWN_EX": 15, "F_SETSIG": 10}
+# may only be read and others read, too. An owner and a number make the kernel send signals. Larger pipes would take the
+# pages that the pipes of all of the person's programs share.
+DENIED_FCNTLS = {
+    "F_SETLEASE": 1024,
+    "F_NOTIFY": 1026,
+    "F_SETOWN": 8,
+    "F_SETOWN_EX": 15,
+    "F_SETSIG": 10,
+    "F_SETPIPE_SZ": 1031,
+}
 
 DOMAINS = 46  # of sockets, that Linux has numbers for
 SOCKET_TYPES = 16
@@ -201,5 +213,27 @@ SOCKET_TYPES = 16
 # libzmq sets its threads to the policy that they have; to another one no thread may be set.
 SCHED_OTHER = 0
 
-# The second filter, once the link is up and before the app is loaded: no new sockets at all.
-SEALED: tuple[str, ...] = ("socket", "connect", "bind", "listen", "accept", "accept4", "seccomp")
+# The second filter, once the link is up and before the app is loaded: no new sockets at all, nor what the kernel counts
+# for all of the person's programs together. ``sendmsg`` can carry descriptors, and so many of them may be under way;
+# of epoll only what the link has already goes on (``EPOLL_NUMBERS``), and loops of an app poll.
+SEALED: tuple[str, ...] = (
+    "socket",
+    "connect",
+    "bind",
+    "listen",
+    "accept",
+    "accept4",
+    "sendmmsg",
+    "epoll_create",
+    "epoll_create1",
+)
+# Denied by the seal too, but for the one call each that ends it: the listener is handed over, the last filter loaded.
+# What is let through must have exactly this value as that argument (counted from 0); the last filter denies it as well.
+MSG_CONFIRM = 0x800  # means nothing to a unix socket
+SECCOMP_FILTER_FLAG_TSYNC = 1
+SEALED_LAST: tuple[tuple[str, int, int], ...] = (("sendmsg", 2, MSG_CONFIRM), ("seccomp", 1, SECCOMP_FILTER_FLAG_TSYNC))
+
+# A watch belongs to an open file *and* a number: with few numbers a process cannot have many more watches than files.
+# libzmq takes the numbers of the link when it closes; they are below this, because the link comes before all else.
+EPOLL_CTL_ADD = 1
+EPOLL_NUMBERS = 32

@@ -29,6 +29,7 @@ class Filters:
     main: bytes
     seal: bytes
     reporting_seal: bytes | None
+    last: bytes
 
 
 @functools.cache
@@ -38,7 +39,8 @@ def compile_filters(level: policy.Level, *, children: bool) -> Filters:
     ``main``, from before ZeroMQ on: what is allowed. ``seal``, added before app code runs: no new sockets either; the
     first filter decides what it does not name. ``reporting_seal`` is the same, and what it denies is answered by the
     supervisor (``denials``), which so learns of it. That needs ``main`` not to deny the same by itself: there it hands
-    over to a listener that does not exist, which the kernel answers with ENOSYS.
+    over to a listener that does not exist, which the kernel answers with ENOSYS. It lets through what its own hand-over
+    needs (``SEALED_LAST``), which ``last``, added after it, denies.
 
     Raises:
         LineUpError: ``isolation_insufficient`` if libseccomp is missing or refuses.
@@ -48,7 +50,8 @@ def compile_filters(level: policy.Level, *, children: bool) -> Filters:
     refuse = sec.ERRNO(errno.EPERM)
     main = _compile_main(sec, level, children=children, deny=sec.NOTIFY if reports else refuse)
     seal = functools.partial(_compile_seal, sec, level, children=children)
-    return Filters(main, seal(deny=refuse), seal(deny=sec.NOTIFY) if reports else None)
+    reporting = seal(deny=sec.NOTIFY, lets_through_last=True) if reports else None
+    return Filters(main, seal(deny=refuse), reporting, _compile_last(sec, deny=refuse))
 
 
 def _compile_main(sec: ModuleType, level: policy.Level, *, children: bool, deny: int) -> bytes:
@@ -86,11 +89,24 @@ def _compile_main(sec: ModuleType, level: policy.Level, *, children: bool, deny:
     return _export(rules)
 
 
-def _compile_seal(sec: ModuleType, level: policy.Level, *, children: bool, deny: int) -> bytes:
+def _compile_seal(
+    sec: ModuleType, level: policy.Level, *, children: bool, deny: int, lets_through_last: bool = False
+) -> bytes:
     rules = sec.SyscallFilter(sec.ALLOW)
     for name in policy.SEALED:
         _add(sec, rules, deny, name)
+    for name, argument, value in policy.SEALED_LAST:
+        _add(sec, rules, deny, name, *([sec.Arg(argument, sec.NE, value)] if lets_through_last else []))
+    is_add = sec.Arg(1, sec.MASKED_EQ, _LOW_32, policy.EPOLL_CTL_ADD)
+    _add(sec, rules, deny, "epoll_ctl", is_add, sec.Arg(2, sec.GE, policy.EPOLL_NUMBERS))
     _deny_always(sec, rules, deny, level, children=children)
+    return _export(rules)
+
+
+def _compile_last(sec: ModuleType, *, deny: int) -> bytes:
+    rules = sec.SyscallFilter(sec.ALLOW)
+    for name, argument, value in policy.SEALED_LAST:
+        _add(sec, rules, deny, name, sec.Arg(argument, sec.EQ, value))
     return _export(rules)
 
 
@@ -128,7 +144,9 @@ def names_by_number() -> Mapping[int, str]:
         *policy.DENIED,
         *policy.ALLOWED_S3_ONLY,
         *policy.SEALED,
+        *(name for name, _, _ in policy.SEALED_LAST),
         "clone",
+        "epoll_ctl",
         "fcntl",
         "ioctl",
         "prctl",

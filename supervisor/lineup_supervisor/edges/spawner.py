@@ -32,6 +32,7 @@ from lineup_supervisor.edges.sandbox import REPORT_VARIABLE, Command, with_descr
 
 F_SETSIG = 10  # fcntl(2), Linux; the fcntl module has it from 3.13 on
 _INFO_BYTES_MAX = 4_096
+_LOOK_S = 0.05  # between two looks at a descriptor that the kernel does not watch for us
 _INFO_WAIT_S = 2.0  # bubblewrap tells the pid within milliseconds; a kill before that waits for it this long
 _LIMIT_SIGNALS: dict[int, str] = {
     signal.SIGSYS: "a forbidden system call (seccomp)",
@@ -102,20 +103,22 @@ class Process:
             )
             child.returncode = 0  # reaped by pidfd below, never by Popen
             self._child_pid = child.pid
+            # None is lacking for these two: Popen has just closed as many of its own.
             self._child_fd = os.pidfd_open(child.pid)
+            if not command.sandboxed:
+                self._worker_fd = os.dup(self._child_fd)
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             self._abandon_start(error, info_read)
             return
         finally:
             if info_write >= 0:
                 os.close(info_write)
-        self._loop.add_reader(self._child_fd, self._on_child_exit)
+        self._watch(self._child_fd, self._on_child_exit)
         if command.sandboxed:
             self._sandboxed = True
             self._info_fd = info_read
-            self._loop.add_reader(info_read, self._on_info)
+            self._watch(info_read, self._on_info)
         else:
-            self._worker_fd = os.dup(self._child_fd)
             self._loop.call_soon(self._set_pid, child.pid)
 
     def _abandon_start(self, error: BaseException, info_read: int) -> None:
@@ -126,6 +129,23 @@ class Process:
                 os.kill(self._child_pid, signal.SIGKILL)
                 os.waitpid(self._child_pid, 0)
         self._loop.call_soon(self._finish, Exit("start_failed", f"the process could not be started: {error}"))
+
+    def _watch(self, descriptor: int, callback: Callable[[], None]) -> None:
+        """Call back when it is readable; by looking now and then where the kernel has no room for one more watch."""
+        try:
+            self._loop.add_reader(descriptor, callback)
+        except OSError:
+            self._loop.call_later(_LOOK_S, self._look, descriptor, callback)
+
+    def _look(self, descriptor: int, callback: Callable[[], None]) -> None:
+        if descriptor not in (self._child_fd, self._worker_fd, self._info_fd):
+            return  # closed meanwhile
+        if not _is_readable(descriptor):
+            self._watch(descriptor, callback)
+            return
+        callback()
+        if descriptor == self._info_fd:  # there is more to come
+            self._watch(descriptor, callback)
 
     def _set_pid(self, pid: int) -> None:
         if self._ended:
@@ -226,7 +246,7 @@ class Process:
             # bubblewrap went first (somebody killed it): see its sandbox out before reporting.
             self._loop.remove_reader(self._child_fd)
             _send(self._worker_fd, signal.SIGKILL)
-            self._loop.add_reader(self._worker_fd, self._on_worker_over)
+            self._watch(self._worker_fd, self._on_worker_over)
             return
         self._reap()
 
@@ -352,8 +372,12 @@ def _is_over(pidfd: int) -> bool:
         signal.pidfd_send_signal(pidfd, 0)
     except ProcessLookupError:
         return True
+    return _is_readable(pidfd)
+
+
+def _is_readable(descriptor: int) -> bool:
     poller = select.poll()
-    poller.register(pidfd, select.POLLIN)
+    poller.register(descriptor, select.POLLIN)
     return bool(poller.poll(0))
 
 

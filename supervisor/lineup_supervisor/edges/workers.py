@@ -13,6 +13,7 @@ Laws:
 from __future__ import annotations
 
 import asyncio
+import errno
 import functools
 import os
 import secrets
@@ -30,9 +31,12 @@ from lineup_supervisor.edges.gate import Gate, GateLimits
 from lineup_supervisor.edges.logs import APP_LINES_PER_S, Capture, LogDirectory
 from lineup_supervisor.edges.scratch import remove_tree
 from lineup_supervisor.edges.spawner import Exit, Process, Spawner
+from lineup_supervisor.edges.upkeep import told
 from lineup_supervisor.edges.usage import Watch
 
 CONNECT_S = 15.0  # from the start to a working link; a loaded machine starts an interpreter in a second or two
+# As bubblewrap and the worker word them: what the machine has no more of just now says nothing against the level.
+_SHORTAGES = tuple(map(os.strerror, (errno.EAGAIN, errno.ENOMEM, errno.ENOSPC, errno.EMFILE, errno.ENFILE)))
 DISCONNECT_GRACE_S = 1.0  # a worker that ends by itself loses its link a moment before its process is gone
 
 OnStarted = Callable[[int, str], None]
@@ -80,6 +84,7 @@ class WorkerProcess:
         self._denials: Denials | None = None
         self._watch: Watch | None = None
         self._was_linked = False
+        self._why_unconfined = ""
         self._is_suppressing = False
         self._log_line: Callable[..., None] = _no_line
         self._process: Process | None = None
@@ -125,7 +130,8 @@ class WorkerProcess:
             self._check_level(request["level"])
             self._start(**request)
         except LineUpError as error:
-            reason = "isolation_insufficient" if error.code == "isolation_insufficient" else "start_failed"
+            hopeless = ("isolation_insufficient", "app_start_failed")
+            reason = error.code if error.code in hopeless else "start_failed"
             self._loop.call_soon(self._finish, Exit(reason, error.message))
         except OSError as error:
             self._loop.call_soon(self._finish, Exit("start_failed", f"cannot prepare the worker: {error}"))
@@ -176,7 +182,7 @@ class WorkerProcess:
                 ends.append(capture.open())
                 self._captures.append(capture)
             if level != "S1":  # nothing is denied there
-                self._denials = Denials(self._denied, self._unreported)
+                self._denials = Denials(self._denied, self._unreported, self._unconfined)
                 ends.append(self._denials.open())
             self._process = self._host.spawner.start(
                 command,
@@ -223,7 +229,9 @@ class WorkerProcess:
             self._on_message(payload)
 
     def _cut(self, reason: str, detail: str) -> None:
-        if reason == "disconnected":
+        if reason == "accept_failed":  # our own lack of something, while it runs our code alone
+            self.kill("start_failed", detail)
+        elif reason == "disconnected":
             self._timers.append(self._loop.call_later(DISCONNECT_GRACE_S, self.kill, "gate", f"{reason}: {detail}"))
         else:
             self.kill("gate", f"{reason}: {detail}")
@@ -249,11 +257,18 @@ class WorkerProcess:
     def _unreported(self, why: str) -> None:
         self._log_line(note=f"what the sandbox denies is not reported on this machine: {why}")
 
+    def _unconfined(self, why: str) -> None:
+        """It leaves by itself, before it loads its app; should it not, it must not stay."""
+        self._why_unconfined = f"the worker could not confine itself: {why}"
+        self.kill("unconfined", self._why_unconfined)
+
     # ---- the end
 
     def _exited(self, end: Exit) -> None:
         for capture in self._captures:
             capture.finish()
+        if self._denials is not None:
+            self._denials.hear_out()
         self._finish(self._named(end))
 
     def _named(self, end: Exit) -> Exit:
@@ -262,12 +277,14 @@ class WorkerProcess:
         exceeded = self._scope.exceeded() if self._scope is not None else None
         if end.reason not in ("exited", "killed"):
             return end
+        if self._why_unconfined:
+            return Exit("unconfined", self._why_unconfined, end.exit_code)
         if exceeded is not None and end.exit_code != 0:
             return Exit("limit", f"over a limit: {exceeded}", end.exit_code)
-        if last.startswith("bwrap: ") and not self._was_linked:
-            return Exit("isolation_insufficient", f"the sandbox could not be made: {last}", end.exit_code)
-        if "cannot start: " in last and not self._was_linked:
-            return Exit("isolation_insufficient", f"the worker could not confine itself: {last}", end.exit_code)
+        if not self._was_linked and (last.startswith("bwrap: ") or "cannot start: " in last):
+            reason = "unconfined" if last.endswith(_SHORTAGES) else "isolation_insufficient"
+            what = "sandbox could not be made" if last.startswith("bwrap: ") else "worker could not confine itself"
+            return Exit(reason, f"the {what}: {last}", end.exit_code)
         if end.exit_code != 0 and last.startswith("MemoryError"):
             limit = self.limits.memory_bytes // policy.MIB
             return Exit("limit", f"over a limit: memory_bytes ({limit} MiB)", end.exit_code)
@@ -281,18 +298,13 @@ class WorkerProcess:
         self._ended = True
         for timer in self._timers:
             timer.cancel()
-        if self._gate is not None:
-            self._gate.close()
-        for capture in self._captures:
-            capture.finish()
-        if self._denials is not None:
-            self._denials.close()
-        if self._watch is not None:
-            self._watch.close()
-        if self._scope is not None:
-            self._scope.close()
+        ends: list[Callable[[], None]] = [capture.finish for capture in self._captures]
+        ends += [part.close for part in (self._gate, self._denials, self._watch, self._scope) if part is not None]
         if self._place is not None:
-            remove_tree(self._place)
+            ends.append(functools.partial(remove_tree, self._place))
+        for end_part in ends:
+            with told("clearing up after a worker"):  # whose end must be reported, whatever of it could not be removed
+                end_part()
         self._host.workers.discard(self)
         self._on_exited(end.reason, end.detail, end.exit_code)
 

@@ -14,6 +14,7 @@ from lineup_sdk import SDK, MiniApp, ToolCall
 app = MiniApp()
 PAGE = "surface/index.html"
 AT_ONCE = 32
+WIDE = 15_000  # members of one object in one message
 DENSE: dict[str, Any] = {f"k{n}": [0] * 1_000 for n in range(30)}  # about the most values of a message
 Message = tuple[str, dict[str, Any]]
 
@@ -60,6 +61,36 @@ async def small_patches(call: ToolCall, sdk: SDK) -> Callable[[], Message]:
     return lambda: ("surface.update", {"surface_id": surface_id, "patch": {"n": [next(numbers)] * 500}})
 
 
+async def wide_patches(call: ToolCall, sdk: SDK) -> Callable[[], Message]:
+    surface_id = await opened(sdk, {})
+    numbers = itertools.count(step=WIDE)
+    return lambda: ("surface.update", {"surface_id": surface_id, "patch": {"a": members(next(numbers) % 60_000)}})
+
+
+async def emptied(call: ToolCall, sdk: SDK) -> Callable[[], Message]:
+    """The shortest way to let go of the most: it has to be gathered first."""
+    surface_id = await full(sdk)
+    patches = itertools.cycle([{"a": None, "b": None}, {"a": {"x": 1}}])
+    return lambda: ("surface.update", {"surface_id": surface_id, "patch": next(patches)})
+
+
+async def touched_everywhere(call: ToolCall, sdk: SDK) -> Callable[[], Message]:
+    surface_id = await full(sdk)
+    spread = {f"{n:x}": [0] for n in range(0, 60_000, 60)}
+    return lambda: ("surface.update", {"surface_id": surface_id, "patch": {"a": spread}})
+
+
+async def closed(call: ToolCall, sdk: SDK) -> Callable[[], Message]:
+    await full(sdk)
+
+    def message() -> Message:
+        for surface in sdk.surfaces.list():
+            return "surface.close", {"surface_id": surface.surface_id}
+        return "surface.open", {"entry": PAGE, "state": members(0)}
+
+    return message
+
+
 async def unknown_surface(call: ToolCall, sdk: SDK) -> Callable[[], Message]:
     return lambda: ("surface.update", {"surface_id": "nobodys", "patch": DENSE})
 
@@ -96,6 +127,21 @@ async def questions(call: ToolCall, sdk: SDK) -> Callable[[], Message]:
     return lambda: ("ui.request", {"request": {"kind": "input", "title": "t", "fields": fields}})
 
 
+async def full(sdk: SDK) -> str:
+    """A surface of about as many values as there may be, each member as small as can be."""
+    surface_id = await opened(sdk, {})
+    for n in range(0, 105_000, WIDE):
+        patch = {"ab"[n >= 60_000]: members(n)}
+        while not (receipt := await sdk.surfaces.update(surface_id, patch)).accepted:
+            assert receipt.code == "rate_limited", receipt
+            await asyncio.sleep(0.2)
+    return surface_id
+
+
+def members(first: int) -> dict[str, Any]:
+    return {f"{first + n:x}": {} for n in range(WIDE)}
+
+
 async def opened(sdk: SDK, state: dict[str, Any]) -> str:
     receipt = await sdk.surfaces.request_open(PAGE, state=state)
     receipt.raise_if_refused()
@@ -108,6 +154,10 @@ MESSAGES = {
     for made in (
         patches,
         small_patches,
+        wide_patches,
+        emptied,
+        touched_everywhere,
+        closed,
         unknown_surface,
         reopened,
         opened_and_closed,
