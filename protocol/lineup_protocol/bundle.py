@@ -90,14 +90,15 @@ def copy_bundle(src: str | os.PathLike[str], dest_root: str | os.PathLike[str], 
     """Copy a bundle to ``dest_root/<digest>``, read-only and whole or not at all. The same bundle again is no new copy.
 
     Raises:
-        LineUpError: ``manifest_invalid`` as ``read_bundle``; ``storage_full`` if the copy cannot be written.
+        LineUpError: ``manifest_invalid`` as ``read_bundle``.
+        OSError: the copy cannot be written.
     """
     _, digest, files = read_bundle(src, trusted=trusted)
     return store_bundle(files, digest, dest_root)
 
 
 def store_bundle(files: dict[str, bytes], digest: str, dest_root: str | os.PathLike[str]) -> Path:
-    """Write what ``read_bundle`` returned to ``dest_root/<digest>``; see ``copy_bundle``."""
+    """Write what ``read_bundle`` returned to ``dest_root/<digest>``; see ``copy_bundle``. Raises OSError too."""
     root = Path(dest_root)
     final = root / digest
     if _is_intact(final, digest):
@@ -108,8 +109,6 @@ def store_bundle(files: dict[str, bytes], digest: str, dest_root: str | os.PathL
         _write_tree(made, files)
         _put_in_place(made, final, digest)
         _sync_folder(root)
-    except OSError as error:
-        raise LineUpError("storage_full", f"the bundle could not be copied to {root.name}: {error.strerror}") from None
     finally:
         remove_tree(made)
     return final

@@ -10,7 +10,7 @@ lengths and counts are known to be within the limits before the C decoder reserv
 from __future__ import annotations
 
 import re
-from typing import Any, NoReturn, cast
+from typing import Any, NamedTuple, NoReturn, cast
 
 import msgpack
 
@@ -32,6 +32,8 @@ BYTES_ALLOWED: dict[tuple[Link, bool, str], str] = {
 
 __all__ = [
     "BYTES_ALLOWED",
+    "CAPS",
+    "Caps",
     "canonical_json",
     "check_frame",
     "decode",
@@ -41,14 +43,28 @@ __all__ = [
     "encode_message",
 ]
 
-# By link and direction: what the Runtime itself sends to a worker may be larger than what it takes from one.
-_CAPS: dict[tuple[Link, bool], tuple[int, int]] = {
-    ("agent", False): (limits.AGENT_FRAME_BYTES_MAX, limits.NODES_MAX),
-    ("agent", True): (limits.HOST_MESSAGE_BYTES_MAX, limits.HOST_NODES_MAX),
-    ("worker", False): (limits.WORKER_MESSAGE_BYTES_MAX, limits.NODES_MAX),
-    ("worker", True): (limits.RUNTIME_MESSAGE_BYTES_MAX, limits.HOST_NODES_MAX),
-    ("host", False): (limits.HOST_MESSAGE_BYTES_MAX, limits.HOST_NODES_MAX),
-    ("host", True): (limits.HOST_MESSAGE_BYTES_MAX, limits.HOST_NODES_MAX),
+
+class Caps(NamedTuple):
+    """How much one message may be: its bytes, its values (keys count too), its containers inside one another."""
+
+    bytes_max: int
+    nodes_max: int
+    depth_max: int
+
+
+# By link and whether the Runtime sends it: what it sends itself may be larger than what it takes, as it carries on what
+# was taken, with more around it. Whoever reads must take all that the other side may send.
+CAPS: dict[tuple[Link, bool], Caps] = {
+    ("agent", False): Caps(limits.AGENT_FRAME_BYTES_MAX, limits.NODES_MAX, limits.AGENT_DEPTH_MAX),
+    ("agent", True): Caps(limits.AGENT_FRAME_BYTES_MAX, limits.HOST_NODES_MAX, limits.DEPTH_MAX),
+    ("worker", False): Caps(limits.WORKER_MESSAGE_BYTES_MAX, limits.NODES_MAX, limits.INCOMING_DEPTH_MAX),
+    ("worker", True): Caps(limits.RUNTIME_MESSAGE_BYTES_MAX, limits.HOST_NODES_MAX, limits.DEPTH_MAX),
+    ("host", False): Caps(
+        limits.HOST_MESSAGE_BYTES_MAX,
+        limits.NODES_MAX + limits.HOST_WRAP_NODES,
+        limits.AGENT_DEPTH_MAX + limits.HOST_WRAP_DEPTH,
+    ),
+    ("host", True): Caps(limits.HOST_MESSAGE_BYTES_MAX, limits.HOST_NODES_MAX, limits.DEPTH_MAX),
 }
 
 
@@ -59,9 +75,7 @@ class _Duplicate(Exception):
     """A map has one key twice."""
 
 
-def encode(
-    value: object, *, bytes_max: int = limits.HOST_MESSAGE_BYTES_MAX, nodes_max: int = limits.HOST_NODES_MAX
-) -> bytes:
+def encode(value: object, caps: Caps) -> bytes:
     """One value as msgpack, by the same rules as ``decode`` (bytes allowed), so that a mistake shows at its author.
 
     Raises:
@@ -75,25 +89,19 @@ def encode(
         raise
     except Exception as error:  # of whatever class: a value may be an object whose own methods raise
         raise _invalid("/", f"cannot be encoded: {type(error).__name__}: {error}") from None
-    _check_size(len(data), bytes_max)
-    walk(data, nodes_max, allow_bytes=True)
+    _check_size(len(data), caps.bytes_max)
+    walk(data, caps.nodes_max, caps.depth_max, allow_bytes=True)
     return data
 
 
-def decode(
-    data: bytes,
-    *,
-    bytes_max: int = limits.WORKER_MESSAGE_BYTES_MAX,
-    nodes_max: int = limits.NODES_MAX,
-    allow_bytes: bool = False,
-) -> object:
+def decode(data: bytes, caps: Caps, *, allow_bytes: bool = False) -> object:
     """The one value in ``data``.
 
     Raises:
         LineUpError: ``message_too_large`` (detail ``{bytes, bytes_max}``), or ``message_invalid`` (detail
             ``{path, rule}``). Nothing else leaves, and a refusal costs memory in proportion to ``len(data)`` at most.
     """
-    value, _ = _decode(data, bytes_max, nodes_max, allow_bytes)
+    value, _ = _decode(data, caps, allow_bytes)
     return value
 
 
@@ -103,8 +111,7 @@ def decode_message(data: bytes, link: Link, *, from_runtime: bool) -> tuple[str,
     Raises:
         LineUpError: as ``decode``; also for an unknown type, direction or field.
     """
-    bytes_max, nodes_max = _CAPS[link, from_runtime]
-    frame, has_bytes = _decode(data, bytes_max, nodes_max, allow_bytes=True)
+    frame, has_bytes = _decode(data, CAPS[link, from_runtime], allow_bytes=True)
     type_, message_id, body = check_frame(frame, link, from_runtime=from_runtime)
     if has_bytes:
         _check_bytes(frame, BYTES_ALLOWED.get((link, from_runtime, type_)))
@@ -130,26 +137,27 @@ def check_frame(frame: object, link: Link, *, from_runtime: bool) -> tuple[str, 
     return type_, message_id, cast("dict[str, Any]", check_body(message, frame.get("body"), path="/body"))
 
 
-def encode_message(type_: str, body: dict[str, Any], *, link: Link, message_id: str | None = None) -> bytes:
-    """``{type, id?, body}`` as bytes, within the peer's size of this link. The body is the caller's to get right, but
-    bytes where only JSON values may stand are refused here: the peer would end the link for them.
+def encode_message(
+    type_: str, body: dict[str, Any], *, link: Link, from_runtime: bool, message_id: str | None = None
+) -> bytes:
+    """``{type, id?, body}`` as bytes, within what may be sent so on this link. The body is the caller's to get right,
+    but bytes where only JSON values may stand are refused here: the peer would end the link for them.
     """
     frame: dict[str, Any] = {"type": type_, "body": body}
     if message_id is not None:
         frame["id"] = message_id
-    bytes_max, nodes_max = _CAPS[link, False]
-    data = encode(frame, bytes_max=bytes_max, nodes_max=nodes_max)
+    data = encode(frame, CAPS[link, from_runtime])
     if _BYTES_MARK.search(data) is not None:  # perhaps, or the same octet within a string or a number
-        _check_bytes(frame, BYTES_ALLOWED.get((link, False, type_)) or BYTES_ALLOWED.get((link, True, type_)))
+        _check_bytes(frame, BYTES_ALLOWED.get((link, from_runtime, type_)))
     return data
 
 
-def _decode(data: bytes, bytes_max: int, nodes_max: int, allow_bytes: bool) -> tuple[object, bool]:
+def _decode(data: bytes, caps: Caps, allow_bytes: bool) -> tuple[object, bool]:
     """The value, and whether it has bytes in it."""
-    _check_size(len(data), bytes_max)
+    _check_size(len(data), caps.bytes_max)
     if not data:
         raise _invalid("/", "is empty")
-    has_bytes = walk(data, nodes_max, allow_bytes=allow_bytes)
+    has_bytes = walk(data, caps.nodes_max, caps.depth_max, allow_bytes=allow_bytes)
     try:
         return msgpack.unpackb(data, object_pairs_hook=_refuse_duplicates), has_bytes
     except (_Duplicate, UnicodeDecodeError):

@@ -17,8 +17,17 @@ DAY_MS = 86_400 * SECOND_MS
 DEPTH_MAX = 32
 """containers inside one another, the message included; far above any real payload, far below any parser's stack"""
 
+INCOMING_DEPTH_MAX = 26
+"""of them in a message of a worker or a page; what the Runtime hands on has up to six more around the same"""
+
+AGENT_DEPTH_MAX = 28
+"""of them in a frame of an agent; more than an input may have, so that one that is too deep is refused by name"""
+
 INTEGER_ABS_MAX = 2**53 - 1
 """the largest integer that JavaScript, JSON and Python all read as the same number; bigger ones travel as strings"""
+
+VALUE_DEPTH_MAX = 24
+"""of them in what is kept and handed on: an input, a snapshot, a surface's state or payload; its message adds two"""
 
 ARRAY_LENGTH_MAX = 65_536
 """items in one array; a header must not be able to reserve more memory than the message is worth"""
@@ -36,7 +45,13 @@ NODES_MAX = 32_768
 """values in one message of a worker or an agent; each is looked at several times, and everybody else waits meanwhile"""
 
 HOST_NODES_MAX = 1_048_576
-"""values in one message of the host link; a workspace snapshot is the largest"""
+"""values in one message of the Runtime; a workspace snapshot is the largest"""
+
+HOST_WRAP_NODES = 32
+"""values that carry an agent's frame or a page's request over the host link, beside its own"""
+
+HOST_WRAP_DEPTH = 2
+"""containers around them there"""
 
 # --- messages -------------------------------------------------------------------------------------------------------
 
@@ -63,6 +78,9 @@ INVENTORY_BYTES_MAX = AGENT_FRAME_BYTES_MAX - AGENT_ENVELOPE_BYTES_MAX
 
 TOOL_INPUT_BYTES_MAX = 512 * KIB
 """a call's input as canonical JSON; it is stored, audited by digest and delivered again after a crash"""
+
+TOOL_INPUT_NODES_MAX = 32_000
+"""values and keys in a call's input; below a frame's, so that it is refused by name and fits all that carries it on"""
 
 TOOL_RESULT_BYTES_MAX = 512 * KIB
 """a call's result as canonical JSON; bigger things are artifacts"""
@@ -110,8 +128,17 @@ CONVERSATIONS_MAX = 100_000
 INBOX_WINDOW_MESSAGES_MAX = 64
 """items sent to one worker and not acknowledged (its credit); the rest waits in the inbox"""
 
+INBOX_WINDOW_BYTES_MAX = 8 * MIB
+"""of them in bytes, one item at least; with all that a welcome says far below what the gate keeps for a slow reader"""
+
 INBOX_MESSAGES_PER_INSTANCE_MAX = 10_000
-"""waiting items of one instance; beyond it rate_limited"""
+"""waiting items of one instance; beyond it rate_limited, but for outcomes and cancels, which are owed"""
+
+INBOX_BYTES_PER_APP_MAX = 64 * MIB
+"""of them in bytes for one MiniApp's instances together; a hundred full-size calls wait, a page cannot fill the disk"""
+
+INBOX_ITEM_OVERHEAD_BYTES = 256
+"""what a waiting item counts beside its body; so that thousands of tiny ones are not free"""
 
 WORKER_MESSAGES_PER_SECOND_MAX = 2_000
 """sustained messages of one worker; one worker must not take the Runtime's time from the others"""
@@ -143,6 +170,9 @@ INTERACTION_BYTES_MAX = 448 * KIB
 INTERACTIONS_PENDING_BYTES_PER_APP_MAX = 2 * MIB
 """requests of one MiniApp's waiting questions together; a person cannot read more, and everybody's lists carry them"""
 
+INTERACTIONS_PENDING_BYTES_PER_CONVERSATION_MAX = 8 * MIB
+"""requests of one conversation's agent that wait together; they travel in one message when its Interact starts"""
+
 INTERACTION_OVERHEAD_BYTES = 512
 """what a waiting question counts beside its request; so that thousands of tiny ones are not free"""
 
@@ -163,20 +193,26 @@ OPERATION_DURATION_SECONDS_MAX = 3_660 * 86_400
 SURFACES_PER_INSTANCE_MAX = 4
 """open surfaces of one instance"""
 
+PAGES_SHOWN_MAX = 1_024
+"""surfaces that a Host may have before people at once; every tab of hostshell with all of its loads"""
+
 SURFACE_STATE_BYTES_MAX = 2 * MIB
 """one surface's state as canonical JSON; 10,000 drawn elements fit"""
 
 SURFACE_STATE_NODES_MAX = 230_000
 """values and keys in the states of one instance's surfaces; they travel in one worker message when a worker starts"""
 
-SURFACE_DEPTH_MAX = 24
-"""containers inside one another in a snapshot, a surface's state or payload; their messages add up to eight more"""
-
 SURFACE_PART_BYTES = 4 * KIB
-"""a larger object in a surface's state is kept as rows of its own; what a patch must read beside itself stays below"""
+"""a larger object in a surface's state is kept in rows of about this size; what a patch reads beside itself is one"""
 
 SURFACE_PART_LEVELS_MAX = 8
 """how deep objects are kept as rows of their own; a row's key has to fit the store"""
+
+SURFACE_PARTS_MAX = 3_072
+"""rows in which the states of one instance's surfaces are kept; full ones of an ordinary shape take a thousand"""
+
+SURFACE_PARTS_PER_PATCH_MAX = 1_536
+"""of them in which one patch changes something; each is read and written, and everybody else waits meanwhile"""
 
 SURFACE_EVENT_NAME_LENGTH_MAX = 128
 """characters of the name of a surface's event"""
@@ -301,6 +337,12 @@ WORKER_OPEN_FILES_DEFAULT = 128
 
 WORKER_OPEN_FILES_MAX = 1_024
 """the most that a manifest may ask"""
+
+WORKER_TREE_OPEN_FILES_MAX = 8_192
+"""open descriptors of a worker's processes together; they take what all programs of a person share (watches, pipes)"""
+
+WORKER_PENDING_SIGNALS_MAX = 64
+"""POSIX timers and queued signals of one worker; all of a person's programs share them"""
 
 WORKER_FILE_SIZE_MB_DEFAULT = 16
 """one file that a worker writes into its tmp"""

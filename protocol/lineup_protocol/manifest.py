@@ -365,6 +365,8 @@ def _tools_faults(data: dict[str, Any], scope: object) -> Iterator[Fault]:
             if not isinstance(wanted, list) or permission not in wanted:
                 yield Fault(f"{path}/permissions/{at}", "is not among requested_capabilities")
         yield from _repeats(permissions, f"{path}/permissions")
+        if tool.get("handling") == "interactive" and (scope != CHAT_SCOPE or tool_id not in CHAT_PRIMITIVES):
+            yield Fault(f"{path}/handling", "must not be interactive: only Interact's own four tools ask the person")
         yield from _deadline_faults(tool, path, roles)
 
 
@@ -399,6 +401,9 @@ def _deadline_faults(tool: dict[str, Any], path: str, roles: list[object]) -> It
         yield Fault(f"{path}/deadline/duration_field", "must name an integer of the input schema, in seconds")
     elif not isinstance(schema.get("required"), list) or duration not in schema["required"]:
         yield Fault(f"{path}/deadline/duration_field", "must be required by the input schema")
+    elif not _begins_at_one(properties[duration]):
+        place = pointer(pointer(f"{path}/input_schema/properties", duration), "minimum")
+        yield Fault(place, "must be there, and at least 1: nothing ends before it begins")
     label = deadline.get("label_field")
     if label is not None and (not isinstance(label, str) or _type_of(properties.get(label)) != "string"):
         yield Fault(f"{path}/deadline/label_field", "must name a string of the input schema")
@@ -406,3 +411,9 @@ def _deadline_faults(tool: dict[str, Any], path: str, roles: list[object]) -> It
 
 def _type_of(schema: object) -> object:
     return schema.get("type") if isinstance(schema, dict) else None
+
+
+def _begins_at_one(schema: dict[str, Any]) -> bool:
+    """What such a schema takes is 1 or more."""
+    minimum = schema.get("minimum")
+    return isinstance(minimum, int | float) and not isinstance(minimum, bool) and minimum >= 1

@@ -212,7 +212,8 @@ WORKER_LINK: tuple[Message, ...] = (
     _worker_in(
         "ui.request",
         _WORKER_RECEIPT,
-        "owner is stamped by the Runtime; `key` makes a repeat find the same record",
+        "owner is stamped by the Runtime; `key` makes a repeat find the same record; under a call and without one it "
+        "ends with the attempt that asked",
         request="obj",
         parent_call_id_="id",
         presentation_=PRESENTATIONS,

@@ -28,18 +28,18 @@ class _Refused(ValueError):
 
 
 def decode_json(
-    text: str | bytes, *, bytes_max: int = limits.AGENT_FRAME_BYTES_MAX, nodes_max: int | None = None
+    text: str | bytes, *, bytes_max: int, nodes_max: int | None = None, depth_max: int = limits.DEPTH_MAX
 ) -> object:
     """The one JSON value in ``text``.
 
     Refused beyond plain grammar: duplicate keys, ``NaN`` and ``Infinity``, numbers that overflow a double, integers
-    beyond ±(2^53−1), lone surrogates, a byte order mark, more than ``DEPTH_MAX`` levels or ``nodes_max`` values.
+    beyond ±(2^53−1), lone surrogates, a byte order mark, more than ``depth_max`` levels or ``nodes_max`` values.
 
     Raises:
         LineUpError: ``message_too_large``, or ``message_invalid`` with ``detail = {path, rule}``.
     """
     text = _as_text(text, bytes_max)
-    _check_depth(text)
+    _check_depth(text, depth_max)
     if nodes_max is not None and _values_most(text) > nodes_max and _values_most(_STRINGS.sub('""', text)) > nodes_max:
         raise _invalid("/", f"is in a message of more than {nodes_max} values")
     decoder = _STRICT_LONG if _LONG_DIGITS.search(text) else _STRICT
@@ -228,15 +228,15 @@ def _as_text(text: str | bytes, bytes_max: int) -> str:
     return decoded
 
 
-def _check_depth(text: str) -> None:
-    if text.count("[") + text.count("{") <= limits.DEPTH_MAX:
+def _check_depth(text: str, depth_max: int) -> None:
+    if text.count("[") + text.count("{") <= depth_max:
         return
     depth = 0
     for bracket in _BRACKETS.findall(_STRINGS.sub("", text)):
         if bracket in "[{":
             depth += 1
-            if depth > limits.DEPTH_MAX:
-                raise _invalid("/", f"is nested deeper than {limits.DEPTH_MAX}")
+            if depth > depth_max:
+                raise _invalid("/", f"is nested deeper than {depth_max}")
         else:
             depth -= 1
 

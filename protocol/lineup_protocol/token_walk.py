@@ -40,7 +40,7 @@ _CONTAINER = {0xDC: 2, 0xDD: 4, 0xDE: 2, 0xDF: 4}
 _Frame = tuple[bool, int, int, int]
 
 
-def walk(data: bytes, nodes_max: int, *, allow_bytes: bool) -> bool:
+def walk(data: bytes, nodes_max: int, depth_max: int, *, allow_bytes: bool) -> bool:
     """Check every token of ``data``. True if there are bytes among them.
 
     Raises:
@@ -68,7 +68,7 @@ def walk(data: bytes, nodes_max: int, *, allow_bytes: bool) -> bool:
                     pos = _scalar(data, pos, head, allow_bytes)
                     continue
                 stack.append((is_map, remaining, length, key_at))
-                is_map, length, pos = _container(data, pos, head, len(stack))
+                is_map, length, pos = _container(data, pos, head, len(stack), depth_max)
                 remaining, key_at = length, 0
                 nodes += 2 * length if is_map else length
                 if nodes > nodes_max:
@@ -86,15 +86,15 @@ def walk(data: bytes, nodes_max: int, *, allow_bytes: bool) -> bool:
     return has_bytes
 
 
-def _container(data: bytes, pos: int, head: int, depth: int) -> tuple[bool, int, int]:
+def _container(data: bytes, pos: int, head: int, depth: int, depth_max: int) -> tuple[bool, int, int]:
     """Whether it is a map, its length, and the position of its first entry. ``depth`` counts it."""
     if head < 0xA0:
         is_map, length, behind = head < 0x90, head & 0x0F, pos + 1
     else:
         is_map = head >= 0xDE
         length, behind = _length(data, pos, _CONTAINER[head])
-    if depth > limits.DEPTH_MAX:
-        raise _Broken(f"is nested deeper than {limits.DEPTH_MAX}", at_container=True)
+    if depth > depth_max:
+        raise _Broken(f"is nested deeper than {depth_max}", at_container=True)
     if length > (limits.MAP_LENGTH_MAX if is_map else limits.ARRAY_LENGTH_MAX):
         raise _Broken(f"declares {length} entries, too many", at_container=True)
     if (2 * length if is_map else length) > len(data) - behind:

@@ -48,7 +48,9 @@ class MemoryChannel:
     """One side of a pair in one process. Messages are encoded and decoded on the way, so that both sides see
     exactly what they would see over a socket and never share a value."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, from_runtime: bool) -> None:
+        """``from_runtime``: this is the Runtime's side, so that it may send what the Runtime may."""
+        self._from_runtime = from_runtime
         self.peer: MemoryChannel | None = None
         self._arrived: deque[Message] = deque()
         self._wake = asyncio.Event()
@@ -58,8 +60,15 @@ class MemoryChannel:
         peer = self.peer
         if self._closed or peer is None or peer._closed:
             raise ChannelClosed("the other side is closed")
-        data = codec.encode_message(message["type"], message["body"], link="worker", message_id=message.get("id"))
-        peer._arrived.append(cast(Message, codec.decode(data, allow_bytes=True)))
+        data = codec.encode_message(
+            message["type"],
+            message["body"],
+            link="worker",
+            from_runtime=self._from_runtime,
+            message_id=message.get("id"),
+        )
+        caps = codec.CAPS["worker", self._from_runtime]
+        peer._arrived.append(cast(Message, codec.decode(data, caps, allow_bytes=True)))
         peer._wake.set()
 
     async def receive(self) -> list[Message]:
@@ -81,6 +90,6 @@ class MemoryChannel:
 
 def memory_pair() -> tuple[MemoryChannel, MemoryChannel]:
     """Two connected channels: one for the worker, one for whoever plays the Runtime."""
-    one, other = MemoryChannel(), MemoryChannel()
+    one, other = MemoryChannel(from_runtime=False), MemoryChannel(from_runtime=True)
     one.peer, other.peer = other, one
     return one, other

@@ -109,6 +109,14 @@ class Projection:
         self.surfaces[surface_id] = surface = surface.replace(revision=revision)
         return surface
 
+    @staticmethod
+    def keep(command: str, body: dict[str, Any]) -> dict[str, Any]:
+        """What ``settle`` needs of a command, as it was sent: the app may go on to change the objects that it gave."""
+        try:
+            return _own(body) if command in _EFFECTS else body
+        except Exception:  # whatever an object's own methods raise: it cannot be sent either
+            return body
+
     def settle(self, command: str, body: Mapping[str, Any], receipt: CommandReceipt) -> None:
         """What one receipt says about the tables."""
         if command in _ENDS_CALL:
@@ -141,6 +149,12 @@ class Projection:
 
     def _surface_closed(self, body: Mapping[str, Any], detail: Mapping[str, Any]) -> None:
         self.surfaces.pop(body["surface_id"], None)
+
+
+def _own(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _own(item) for name, item in value.items()}
+    return [_own(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 _EFFECTS = {

@@ -169,6 +169,9 @@ class Runner:
                 try:
                     self._channel.send(message)
                 except LineUpError as fault:
+                    if "id" not in message:
+                        _log(f"{message['type']} cannot be sent: {fault}")
+                        continue
                     for event in self.session.refuse(message["id"], fault):
                         self._on(event)
                 except ChannelClosed:
@@ -237,9 +240,11 @@ class Runner:
             self._flush()
             if self.app.start_handler is not None:
                 await self._bounded_start(self.app.start_handler)
-        except Exception as fault:
-            traceback.print_exc()
-            reason = f"{type(fault).__name__}: {fault}"[: limits.REASON_LENGTH_MAX]
+        except (Exception, asyncio.CancelledError) as fault:
+            if isinstance(fault, asyncio.CancelledError) and _is_cancelled():
+                raise
+            _log(traceback.format_exc().rstrip())
+            reason = _words(fault)[: limits.REASON_LENGTH_MAX]
             self.session.load_failed("app_start_failed", reason)
             self._flush()
             self.end("load_failed", reason)
@@ -266,8 +271,12 @@ class Runner:
                     await self.app.stop_handler(self.sdk)
         except TimeoutError:
             _log(f"stop ({reason}): the app did not end within {seconds:.1f} s")
+        except asyncio.CancelledError:
+            if _is_cancelled():
+                raise
+            _log(f"stop ({reason}): on_stop awaited something that was cancelled")
         except Exception:
-            traceback.print_exc()
+            _log(traceback.format_exc().rstrip())
         self._flush()
         self.end("stopped", reason)
 
@@ -301,7 +310,7 @@ class Runner:
             await self._fail(call, ToolError("tool_failed", _words(fault)))
         except Exception as fault:
             _log(f"the handler of {call.tool_id} raised on call {call.call_id}:")
-            traceback.print_exc()
+            _log(traceback.format_exc().rstrip())
             await self._fail(call, ToolError("tool_failed", _words(fault)))
         else:
             await self._returned(call, result)
@@ -359,9 +368,13 @@ class Runner:
         if asked.started and self.app.cancel_handler is not None:
             try:
                 await self.app.cancel_handler(asked.call, asked.reason, self.sdk)
+            except asyncio.CancelledError:
+                if _is_cancelled():
+                    raise
+                _log(f"on_cancel awaited something that was cancelled, on call {asked.call.call_id}")
             except Exception:
                 _log(f"on_cancel raised on call {asked.call.call_id}:")
-                traceback.print_exc()
+                _log(traceback.format_exc().rstrip())
         await self._confirm(asked)
 
     async def _confirm(self, asked: CancelAsked) -> None:
@@ -427,7 +440,7 @@ class Runner:
         except Exception:
             # The same code would raise again: a message is not a reason to stop the inbox for ever.
             _log(f"the handler of {message.kind} raised on message {message.message_id}:")
-            traceback.print_exc()
+            _log(traceback.format_exc().rstrip())
         finally:
             turn.end()
         self.acknowledge(message.seq)
@@ -474,4 +487,4 @@ def _sendable(text: str) -> str:
 
 
 def _log(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+    print(_sendable(line), file=sys.stderr, flush=True)  # whatever takes it: a test's stream takes less than the log

@@ -107,7 +107,7 @@ class WorkerSession:
     def _command(self, type_: str, body: dict[str, Any]) -> str:
         command_id = str(self._next_command)
         self._next_command += 1
-        self._commands[command_id] = (type_, body)
+        self._commands[command_id] = (type_, self.projection.keep(type_, body))
         self._out.append({"type": type_, "id": command_id, "body": body})
         return command_id
 

@@ -33,5 +33,5 @@ class StateAPI:
     async def save(self, state: dict[str, Any], *, base_revision: int | None = None) -> CommandReceipt:
         """Replace the snapshot; durable once accepted. With ``base_revision`` it is refused (``state_conflict``) if
         another save came between."""
-        body = given(state=copy.deepcopy(state), base_revision=base_revision)
+        body = given(state=state, base_revision=base_revision)
         return await self._link.command("state.save", body)

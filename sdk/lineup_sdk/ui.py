@@ -152,7 +152,8 @@ class UIAPI:
 
         ``parent_call_id``: an open call of this instance; the person's time then does not count against its timeout.
         ``presentation``: a preference, policy may lower it. ``expires_at``: RFC 3339 UTC. ``key``: a repeat of the same
-        request with the same key finds the same interaction instead of asking again.
+        request with the same key finds the same interaction instead of asking again. A question under a call and
+        without a key is cancelled when this process ends, as nothing could find it again.
         """
         body = given(
             request=request.as_request(),

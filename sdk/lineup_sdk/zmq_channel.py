@@ -14,13 +14,14 @@ from typing import cast
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
-from lineup_protocol import codec, limits
+from lineup_protocol import codec
 from lineup_protocol.errors import LineUpError
 from lineup_sdk.channel import ChannelClosed, Message
 
 LINGER_MS = 1_000  # how long the last messages may take to leave at the end
 HIGH_WATER_MESSAGES = 1_000  # in libzmq's queue, each way; what does not fit waits in ``_unsent``
 UNSENT_MESSAGES_MAX = 10_000  # the Runtime has not read for a long time: it is as good as gone
+_FROM_RUNTIME = codec.CAPS["worker", True]
 _ENDS = (
     zmq.EVENT_DISCONNECTED
     | zmq.EVENT_CLOSED
@@ -47,7 +48,7 @@ class ZmqChannel:
             (zmq.LINGER, LINGER_MS),
             (zmq.SNDHWM, HIGH_WATER_MESSAGES),
             (zmq.RCVHWM, HIGH_WATER_MESSAGES),
-            (zmq.MAXMSGSIZE, limits.RUNTIME_MESSAGE_BYTES_MAX),
+            (zmq.MAXMSGSIZE, _FROM_RUNTIME.bytes_max),
             (zmq.RECONNECT_IVL, -1),
         ):
             self._socket.setsockopt(option, value)
@@ -68,7 +69,9 @@ class ZmqChannel:
     def send(self, message: Message) -> None:
         if self._closed or self._fault is not None:
             raise ChannelClosed("the Runtime is gone")
-        data = codec.encode_message(message["type"], message["body"], link="worker", message_id=message.get("id"))
+        data = codec.encode_message(
+            message["type"], message["body"], link="worker", from_runtime=False, message_id=message.get("id")
+        )
         if len(self._unsent) >= UNSENT_MESSAGES_MAX:
             self._end(ChannelClosed(f"the Runtime has not read {UNSENT_MESSAGES_MAX} messages"))
             raise ChannelClosed(str(self._fault))
@@ -115,7 +118,7 @@ class ZmqChannel:
         try:
             if len(frames) != 1:
                 raise LineUpError("message_invalid", f"a message of {len(frames)} frames; every message is one frame")
-            self._arrived.append(cast(Message, codec.decode(frames[0])))
+            self._arrived.append(cast(Message, codec.decode(frames[0], _FROM_RUNTIME)))
         except LineUpError as fault:
             self._end(fault)
         self._wake.set()

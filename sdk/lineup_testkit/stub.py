@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from lineup_protocol.codec import CAPS
 from lineup_protocol.errors import LineUpError
 from lineup_protocol.strict_json import canonical_json, decode_json
 from lineup_protocol.times import to_rfc3339
@@ -402,7 +403,8 @@ class StubRuntime:
         return f"{prefix}-{self._ids}"
 
     def _agent_sends(self, frame: Body) -> None:
-        heard = decode_json(canonical_json(frame))  # as it would be on the wire, so that nobody shares a value
+        data = canonical_json(frame)  # as it would be on the wire, so that nobody shares a value
+        heard = decode_json(data, **CAPS["agent", False]._asdict())
         self._submit(ev.AgentFrame(event_id=self._id("e"), link_id=f"{LINK_ID}-{self._link}", frame=heard))
 
     def _submit(self, event: ev.AnyEvent) -> None:

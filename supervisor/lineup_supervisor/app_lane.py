@@ -63,13 +63,14 @@ class AppLane:
         """The core has dealt with a message of ``size`` bytes in ``cost_s`` seconds of processor time."""
         self._units -= _units(size)
         self._undecided -= 1
-        self._usual_s = max(cost_s if cost_s > CHEAP_S else 0.0, self._usual_s * FORGETS)
+        self._usual_s *= FORGETS
         self.charge(cost_s)
         self._hand_on()
 
     def charge(self, cost_s: float) -> None:
-        """What a message has cost, here or there."""
+        """What a message has cost, here or there, or what was sent to its MiniApp."""
         if cost_s > CHEAP_S:
+            self._usual_s = max(self._usual_s, cost_s)
             self._paid_at = max(self._paid_at, self._now()) + PAID * (cost_s - CHEAP_S)
 
     def forget(self, owner: object) -> None:

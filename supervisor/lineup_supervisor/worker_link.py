@@ -17,16 +17,16 @@ from typing import Any
 
 import psutil
 
-from lineup_protocol.codec import decode, decode_message, encode
+from lineup_protocol.codec import CAPS, decode, decode_message, encode
 from lineup_protocol.errors import LineUpError
-from lineup_protocol.limits import RUNTIME_MESSAGE_BYTES_MAX, WORKER_MESSAGE_BYTES_MAX, WORKER_PROCESSES_DEFAULT
-from lineup_supervisor.app_lane import AppLane
+from lineup_protocol.limits import WORKER_PROCESSES_DEFAULT
+from lineup_supervisor.app_lane import CHEAP_S, AppLane
 from lineup_supervisor.core import effects as fx
 from lineup_supervisor.core import events as ev
 from lineup_supervisor.edges.sandbox_policy import MIB, level_satisfies
 from lineup_supervisor.edges.workers import WorkerHost, WorkerProcess
 
-SHORT_BYTES = 4_096  # a message up to here is decoded as it comes: a ping's answer must not wait in the lane
+PONG_BYTES_MAX = 64  # of an answer to a ping, which must not wait in the lane
 RECLAIM_SHARE = 4  # over the budget, a quarter of the workers (at least one) is let go at a time
 
 
@@ -78,7 +78,8 @@ class WorkerLink:
         self._workers: dict[tuple[str, int], _Worker] = {}
         self._loop = asyncio.get_running_loop()
         self._lanes: dict[str, AppLane] = {}
-        self._undecided: dict[str, tuple[AppLane, int]] = {}  # by the event's id: its lane and the message's bytes
+        # By the event's id: its lane, the message's bytes, and what of reading it has not been charged yet.
+        self._undecided: dict[str, tuple[AppLane, int, float]] = {}
         self.idle = asyncio.Event()
         self.idle.set()
         self.memory_bytes = 0
@@ -122,13 +123,17 @@ class WorkerLink:
         worker.process.stop(effect.reason, effect.grace_ms)
 
     def committed(self, event: ev.WorkerFrame, cost_s: float) -> None:
-        """The core has dealt with it in so much of the processor's time."""
-        lane, size = self._undecided.pop(event.event_id)
-        lane.decided(size, cost_s)
-        """The core has dealt with a frame: the worker's credit comes back."""
+        """The core has dealt with it in so much of the processor's time: the worker's credit comes back."""
+        lane, size, more_s = self._undecided.pop(event.event_id)
+        lane.decided(size, cost_s + more_s)
         worker = self._workers.get((event.instance_id, event.incarnation))
         if worker is not None and worker.process is not None:
             worker.process.taken()
+
+    def charge(self, event_id: str, cost_s: float) -> None:
+        """To tell people of this event has cost so much; nobody is charged if no worker's message was the reason."""
+        if (undecided := self._undecided.get(event_id)) is not None:
+            undecided[0].charge(cost_s)
 
     def kill_all(self, detail: str) -> None:
         for worker in list(self._workers.values()):
@@ -185,35 +190,30 @@ class WorkerLink:
         return lane
 
     def _message(self, key: tuple[str, int], data: bytes) -> None:
-        """A short one is decoded now; what is left of any goes to the core when its MiniApp's lane says so."""
+        """The answer to the ping that is out is taken as it comes; all else is read when its MiniApp's lane says so."""
         worker = self._workers[key]
-        frame: Any = None
-        if len(data) <= SHORT_BYTES:
-            if (frame := self._decoded(key, worker, data)) is None:
-                return
-            if isinstance(frame[0], dict) and frame[0].get("type") == "worker.pong":
-                assert worker.process is not None
-                worker.process.taken()
-                body = frame[0].get("body")
-                worker.answered |= isinstance(body, dict) and body.get("nonce") == worker.nonce
-                return
+        if not worker.answered and _is_pong(data, worker.nonce):
+            assert worker.process is not None
+            worker.process.taken()
+            worker.answered = True
+            return
         worker.waiting += 1
-        self._lane(worker).enter(key, len(data), functools.partial(self._hand_on, key, data, frame))
+        self._lane(worker).enter(key, len(data), functools.partial(self._hand_on, key, data))
 
-    def _hand_on(self, key: tuple[str, int], data: bytes, frame: tuple[Any] | None) -> bool:
+    def _hand_on(self, key: tuple[str, int], data: bytes) -> bool:
         worker = self._workers[key]
         worker.waiting -= 1
         lane = self._lane(worker)
+        began = time.thread_time()
+        frame = self._decoded(key, worker, data)
+        cost_s = time.thread_time() - began
+        lane.charge(cost_s)
         if frame is None:
-            began = time.thread_time()
-            frame = self._decoded(key, worker, data)
-            lane.charge(time.thread_time() - began)
-            if frame is None:
-                return False
+            return False
         if isinstance(frame[0], dict):
             worker.is_ready |= frame[0].get("type") == "worker.ready"
         event = ev.WorkerFrame(event_id=self._new_event_id(), instance_id=key[0], incarnation=key[1], frame=frame[0])
-        self._undecided[event.event_id] = (lane, len(data))
+        self._undecided[event.event_id] = (lane, len(data), min(cost_s, CHEAP_S))
         self._submit(event)
         return True
 
@@ -267,16 +267,31 @@ class WorkerLink:
             self._submit(ev.ReclaimWorkers(event_id=self._new_event_id(), count=count))
 
     def _send(self, worker: _Worker, *messages: dict[str, Any]) -> None:
-        """A link that is not up swallows them; what is durable is sent again to the next incarnation."""
+        """A link that is not up swallows them; what is durable is sent again to the next incarnation.
+
+        What it costs to write them down is its MiniApp's: a welcome with a large state takes as long as to read one.
+        """
         if worker.process is None:
             return
+        began = time.thread_time()
         payloads: list[bytes] = []
         for message in messages:
             try:
-                payloads.append(encode(message, bytes_max=RUNTIME_MESSAGE_BYTES_MAX))
+                payloads.append(encode(message, CAPS["worker", True]))
             except LineUpError as error:
                 self._log.error("message for a worker cannot be sent", type=message.get("type"), error=str(error))
         worker.process.send(*payloads)
+        self._lane(worker).charge(time.thread_time() - began)
+
+
+def _is_pong(data: bytes, nonce: int) -> bool:
+    """Whether it is exactly the answer to this ping."""
+    if len(data) > PONG_BYTES_MAX:
+        return False
+    try:
+        return decode(data, CAPS["worker", False]) == {"type": "worker.pong", "body": {"nonce": nonce}}
+    except LineUpError:
+        return False
 
 
 def _frame(data: bytes) -> Any:
@@ -284,7 +299,7 @@ def _frame(data: bytes) -> Any:
     try:
         type_, message_id, body = decode_message(data, "worker", from_runtime=False)
     except LineUpError:
-        return decode(data, bytes_max=WORKER_MESSAGE_BYTES_MAX)
+        return decode(data, CAPS["worker", False])
     frame: dict[str, Any] = {"type": type_, "body": body}
     if message_id is not None:
         frame["id"] = message_id

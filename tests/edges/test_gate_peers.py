@@ -42,6 +42,8 @@ class Owner:
         )
 
     def _on_message(self, payload: bytes) -> None:
+        if payload == b"bug":
+            raise ZeroDivisionError
         self.messages.append(payload)
         if self.auto_take:
             self.gate.taken()
@@ -112,6 +114,21 @@ def opened(path: Path) -> socket.socket:
     peer = raw(path)
     peer.sendall(zmtp.GREETING + READY)
     return peer
+
+
+async def test_a_message_at_which_the_runtime_fails_ends_its_worker(
+    make: Callable[..., Owner], place: Path, dealer: zmq.asyncio.Socket
+) -> None:
+    """Read no more, it would look as if it hung, or be one that nobody hears for ever."""
+    told: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["message"]))
+    owner = make()
+    dealer.connect(f"ipc://{place}")
+    for payload in (b"before", b"bug", b"after"):
+        await dealer.send(payload)
+    assert await owner.cut() == "internal_error"
+    assert owner.messages == [b"before"]
+    assert told == ["taking a worker's message failed"]
 
 
 async def test_libzmq_talks_both_ways(make: Callable[..., Owner], place: Path, dealer: zmq.asyncio.Socket) -> None:

@@ -47,8 +47,10 @@ def test_changes_over_the_size_of_a_message_are_told_without_themselves() -> Non
     """The revision alone says that there is more to fetch; keeping silent would leave the workspace as it was."""
     link = made()
     link.socket = socket = Socket()  # type: ignore[assignment]
-    link.on_message(b"p", encode_message("host.hello", {"protocols": [1], "role": "cli", "pid": 1}, link="host"))
-    link.on_message(b"p", encode_message("host.subscribe", {}, link="host", message_id="m1"))
+    link.on_message(
+        b"p", encode_message("host.hello", {"protocols": [1], "role": "cli", "pid": 1}, link="host", from_runtime=False)
+    )
+    link.on_message(b"p", encode_message("host.subscribe", {}, link="host", from_runtime=False, message_id="m1"))
     link.reply(ReplyHost(reply_to=f"{b'p'.hex()}.m1", accepted=True, detail={"revision": 3}))
     row = {"state": "x" * (HOST_MESSAGE_BYTES_MAX // 16)}
     for revision, count in ((4, 1), (5, 16), (6, 1)):
@@ -64,10 +66,12 @@ def test_a_name_is_short(type_: str) -> None:
     submitted: list[Any] = []
     link = made(submitted.append)
     link.socket = Socket()  # type: ignore[assignment]
-    link.on_message(b"p", encode_message("host.hello", {"protocols": [1], "role": "cli", "pid": 1}, link="host"))
+    link.on_message(
+        b"p", encode_message("host.hello", {"protocols": [1], "role": "cli", "pid": 1}, link="host", from_runtime=False)
+    )
     for length in (NAME_LENGTH_MAX, NAME_LENGTH_MAX + 1, 3_000_000):
         body = {"name": "x" * length, "args": {}} | ({"action_id": f"a{length}"} if type_ == "host.action" else {})
-        link.on_message(b"p", encode_message(type_, body, link="host", message_id=f"m{length}"))
+        link.on_message(b"p", encode_message(type_, body, link="host", from_runtime=False, message_id=f"m{length}"))
     assert [event.name for event in submitted] == ["x" * NAME_LENGTH_MAX]
     refusals = [body for body in link.socket.sent if "accepted" in body]  # type: ignore[attr-defined]
     assert [(body["code"], body["detail"]["path"]) for body in refusals] == [("message_invalid", "/body/name")] * 2

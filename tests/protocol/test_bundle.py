@@ -238,9 +238,8 @@ class TestCopy:
             raise OSError(28, "No space left on device")
 
         monkeypatch.setattr(bundle.os, "fsync", full)
-        with pytest.raises(LineUpError) as refused:
+        with pytest.raises(OSError, match="No space left"):
             copy_bundle(folder, tmp_path / "apps")
-        assert refused.value.code == "storage_full"
         assert os.listdir(tmp_path / "apps") == []
 
     def test_copies_at_the_same_time(self, folder: Path, tmp_path: Path) -> None:

@@ -15,9 +15,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lineup_protocol import limits
-from lineup_protocol.codec import decode, decode_message, encode, encode_message
+from lineup_protocol import codec, limits
+from lineup_protocol.codec import CAPS, Caps, decode_message, encode_message
 from lineup_protocol.errors import LineUpError
+
+RUNTIME = CAPS["worker", True]
+SMALL = Caps(limits.WORKER_MESSAGE_BYTES_MAX, limits.NODES_MAX, limits.DEPTH_MAX)
+
+
+def decode(data: bytes, caps: Caps = SMALL, *, allow_bytes: bool = False) -> Any:
+    return codec.decode(data, caps, allow_bytes=allow_bytes)
+
+
+def encode(value: object) -> bytes:
+    return codec.encode(value, RUNTIME)
 
 
 def refusal(data: bytes, **options: Any) -> LineUpError:
@@ -120,9 +131,9 @@ class TestLengths:
     def test_too_many_entries_in_one(self) -> None:
         data = b"\xdd\x00\x01\x00\x01" + b"\xc0" * 65_537
         with pytest.raises(LineUpError, match="too many"):
-            decode(data, nodes_max=limits.HOST_NODES_MAX)
+            decode(data, RUNTIME)
         data = b"\xdd\x00\x01\x00\x00" + b"\xc0" * 65_536
-        assert decode(data, nodes_max=limits.HOST_NODES_MAX) == [None] * 65_536
+        assert decode(data, RUNTIME) == [None] * 65_536
 
     def test_long_keys_and_strings(self) -> None:
         assert "a key of 1025 bytes" in rule_of(msgpack.packb({"k" * 1025: 1}))[1]
@@ -132,7 +143,7 @@ class TestLengths:
         assert "is a string of" in rule
 
     def test_the_whole_message(self) -> None:
-        error = refusal(b"\xa3abc", bytes_max=3)
+        error = refusal(b"\xa3abc", caps=SMALL._replace(bytes_max=3))
         assert error.code == "message_too_large"
         assert error.detail == {"bytes": 4, "bytes_max": 3}
 
@@ -220,10 +231,48 @@ class TestEncode:
             encode(loop)
 
 
+class TestCaps:
+    """What each side sends, the other takes; what is handed on fits with what is put around it."""
+
+    @pytest.mark.parametrize(("link", "from_runtime"), [key for key in CAPS if key[0] != "agent"])  # that one is JSON
+    def test_one_message_at_each_bound_and_one_beyond(self, link: Any, from_runtime: bool) -> None:
+        caps = CAPS[link, from_runtime]
+        deep: Any = []
+        for _ in range(caps.depth_max - 1):
+            deep = [deep]
+        full, left = [], caps.nodes_max - 1
+        while left > 0:
+            full.append([0] * min(left - 1, 60_000))
+            left -= len(full[-1]) + 1
+        texts = ["x" * min(caps.bytes_max // 20, limits.STRING_BYTES_MAX)] * 19
+        texts.append("x" * (caps.bytes_max - len(encode([*texts, ""])) - 4))
+        for value in (deep, full, texts):
+            data = codec.encode(value, caps)
+            assert codec.decode(data, caps) == value
+        assert len(data) == caps.bytes_max
+        for value in ([deep], [*full, 0], [*texts, 0]):
+            with pytest.raises(LineUpError):
+                codec.encode(value, caps)
+            with pytest.raises(LineUpError):
+                codec.decode(msgpack.packb(value), caps)
+
+    def test_what_is_taken_fits_into_what_the_runtime_sends_on(self) -> None:
+        most = CAPS["host", False]
+        assert most.nodes_max >= CAPS["agent", False].nodes_max + limits.HOST_WRAP_NODES
+        assert most.depth_max >= CAPS["agent", False].depth_max + limits.HOST_WRAP_DEPTH
+        assert CAPS["agent", False].nodes_max > limits.TOOL_INPUT_NODES_MAX + 500
+        assert CAPS["agent", False].depth_max > limits.VALUE_DEPTH_MAX + 2
+        assert CAPS["worker", False].depth_max == limits.VALUE_DEPTH_MAX + 2
+        for sent in (CAPS["worker", True], CAPS["host", True]):
+            assert sent.bytes_max > 2 * CAPS["worker", False].bytes_max
+            assert sent.nodes_max > 2 * CAPS["worker", False].nodes_max
+            assert sent.depth_max == limits.VALUE_DEPTH_MAX + 8
+
+
 class TestMessages:
     def test_a_good_one(self) -> None:
         body = {"call_id": "c-1", "result": {"n": 1}}
-        data = encode_message("tool.complete", body, link="worker", message_id="w-1")
+        data = encode_message("tool.complete", body, link="worker", from_runtime=False, message_id="w-1")
         assert decode_message(data, "worker", from_runtime=False) == ("tool.complete", "w-1", body)
 
     @pytest.mark.parametrize(
@@ -253,7 +302,7 @@ class TestMessages:
 
     def test_bytes_in_an_artifact_and_nowhere_else(self) -> None:
         artifact = {"title": "t", "media_type": "image/png", "content": b"\x89PNG"}
-        data = encode_message("artifact.submit", artifact, link="worker")
+        data = encode_message("artifact.submit", artifact, link="worker", from_runtime=False)
         assert decode_message(data, "worker", from_runtime=False)[2] == artifact
         for type_, body, path in (
             ("artifact.submit", {**artifact, "content": {"deep": [b"x"]}}, None),
@@ -263,11 +312,13 @@ class TestMessages:
         ):
             data = encode({"type": type_, "body": body})
             if path is None:
-                assert encode_message(type_, body, link="worker")
+                assert encode_message(type_, body, link="worker", from_runtime=False)
                 decode_message(data, "worker", from_runtime=False)
                 continue
             for attempt in (
-                partial(encode_message, type_, body, link="worker"),  # a mistake shows at its author
+                partial(
+                    encode_message, type_, body, link="worker", from_runtime=False
+                ),  # a mistake shows at its author
                 partial(decode_message, data, "worker", from_runtime=False),
             ):
                 with pytest.raises(LineUpError) as refused:

@@ -66,6 +66,15 @@ START = {
     },
     "deadline": {"role": "start", "duration_field": "duration_seconds", "label_field": "activity"},
 }
+SECONDS_MIN = "/tools/0/input_schema/properties/duration_seconds/minimum"
+
+
+def lasting(seconds: dict[str, Any]) -> dict[str, Any]:
+    """A start whose duration has this schema."""
+    schema = START["input_schema"] | {"properties": {"duration_seconds": seconds, "activity": {"type": "string"}}}
+    return {**START, "input_schema": schema}
+
+
 INTERRUPT = {"handling": "operation", "input_schema": ANY_OBJECT, "deadline": {"role": "interrupt"}}
 
 
@@ -300,6 +309,12 @@ class TestRefused:
             ({**START, "deadline": {**START["deadline"], "label_field": "other"}}, "/tools/0/deadline/label_field"),
             ({**START, "deadline": {**START["deadline"], "grace": 1}}, "/tools/0/deadline/grace"),
             ({**START, "input_schema": {**START["input_schema"], "required": []}}, "/tools/0/deadline/duration_field"),
+            (lasting({"type": "integer"}), SECONDS_MIN),
+            (lasting({"type": "integer", "minimum": 0}), SECONDS_MIN),
+            (lasting({"type": "integer", "minimum": -5}), SECONDS_MIN),
+            (lasting({"type": "integer", "minimum": 0.5}), SECONDS_MIN),
+            (lasting({"type": "integer", "maximum": 60}), SECONDS_MIN),
+            ({"handling": "interactive"}, "/tools/0/handling"),
         ],
     )
     def test_tools_with_their_path(self, change: dict[str, Any], path: str) -> None:

@@ -10,9 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lineup_protocol.codec import canonical_json, decode, decode_json, encode
+from lineup_protocol import codec
+from lineup_protocol.codec import CAPS, canonical_json, decode, encode
 from lineup_protocol.errors import LineUpError
+from lineup_protocol.limits import AGENT_FRAME_BYTES_MAX
 from lineup_protocol.strict_json import copy_json
+
+FROM_RUNTIME = CAPS["worker", True]
+
+
+def decode_json(text: str | bytes, *, bytes_max: int = AGENT_FRAME_BYTES_MAX, nodes_max: int | None = None) -> object:
+    return codec.decode_json(text, bytes_max=bytes_max, nodes_max=nodes_max)
 
 
 @pytest.mark.parametrize(
@@ -116,7 +124,7 @@ json_values = st.recursive(
 def test_round_trip_and_same_verdict_as_msgpack(value: object) -> None:
     assert decode_json(json.dumps(value)) == value
     assert decode_json(json.dumps(value, ensure_ascii=False)) == value
-    assert decode(encode(value)) == value
+    assert decode(encode(value, FROM_RUNTIME), FROM_RUNTIME) == value
 
 
 @given(st.text(alphabet='[]{}",:\\u0d8a91e-.NI \t', max_size=60))
@@ -198,3 +206,10 @@ def test_too_many_values_for_one_message() -> None:
         decode_json(text, nodes_max=values)
         with pytest.raises(LineUpError, match=f"more than {values - 1} values"):
             decode_json(text, nodes_max=values - 1)
+
+
+def test_a_lower_depth_is_kept_to() -> None:
+    text = "[" * 5 + "]" * 5
+    assert codec.decode_json(text, bytes_max=99, depth_max=5) is not None
+    with pytest.raises(LineUpError, match="nested deeper than 4"):
+        codec.decode_json(text, bytes_max=99, depth_max=4)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
 import os
 import signal
 import sys
@@ -60,7 +62,9 @@ class RouterChannel:
         self.closed = False
 
     def send(self, message: dict[str, Any]) -> None:
-        data = codec.encode_message(message["type"], message["body"], link="worker", message_id=message.get("id"))
+        data = codec.encode_message(
+            message["type"], message["body"], link="worker", from_runtime=True, message_id=message.get("id")
+        )
         self.send_raw(data)
 
     def send_raw(self, *frames: bytes) -> None:
@@ -74,7 +78,7 @@ class RouterChannel:
             raise ChannelClosed("closed") from None
         assert len(frames) == 2, "one frame per message, behind the routing id"
         self._peer = frames[0]
-        return [cast("dict[str, Any]", codec.decode(frames[1], allow_bytes=True))]
+        return [cast("dict[str, Any]", codec.decode(frames[1], codec.CAPS["worker", False], allow_bytes=True))]
 
     def close(self) -> None:
         if not self.closed:
@@ -115,14 +119,14 @@ async def start_process(environment: dict[str, str]) -> asyncio.subprocess.Proce
 async def start_worker(tmp_path: Path, scripted_runtime: Any) -> AsyncIterator[Callable[..., Any]]:
     workers: list[Worker] = []
 
-    async def start(app: str = APP, welcome: Any = None) -> Worker:
+    async def start(app: str = APP, welcome: Any = None, **settings: str) -> Worker:
         bundle = tmp_path / "bundle"
         bundle.mkdir(exist_ok=True)
         (bundle / "app.py").write_text(app)
         path = tmp_path / f"{len(workers)}.sock"
         channel = RouterChannel(path)
         environment = {"LINEUP_SOCKET": str(path), "LINEUP_LEVEL": "none", "LINEUP_BUNDLE": str(bundle)}
-        process = await start_process(environment)
+        process = await start_process(environment | settings)
         workers.append(Worker(channel, scripted_runtime(channel, welcome), process))
         return workers[-1]
 
@@ -227,6 +231,16 @@ async def test_an_app_that_cannot_be_loaded(start_worker: Any, welcome: Any, app
     code, _, err = await worker.exit()
     assert code == EXIT_CODES["load_failed"]
     assert "Traceback" in err
+
+
+async def test_one_that_cannot_seal_itself_ends_before_the_app_is_loaded_and_never_blames_it(start_worker: Any) -> None:
+    limits = {"parent_pid": os.getpid(), "seal": base64.b64encode(b"no filter").decode()}
+    app = "print('it runs')\n" + APP
+    worker = await start_worker(app, LINEUP_LEVEL="S1", LINEUP_LIMITS=json.dumps(limits))
+    code, out, err = await worker.exit()
+    assert (code, out) == (EXIT_CODES["environment"], "")
+    assert err.startswith("lineup worker: cannot start: seccomp could not be applied: ")
+    assert "worker.failed" not in str(worker.runtime.heard)
 
 
 async def test_a_refused_worker_exits(start_worker: Any) -> None:

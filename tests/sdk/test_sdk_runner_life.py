@@ -118,6 +118,81 @@ async def test_an_app_that_cannot_start_says_why(
     assert "Traceback" in capsys.readouterr().err
 
 
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("it cannot even be printed")
+
+
+async def cancelled_from_within() -> None:
+    inner = asyncio.ensure_future(asyncio.sleep(60))
+    inner.cancel()
+    await inner
+
+
+@pytest.mark.parametrize(
+    ("fault", "says"),
+    [
+        (ValueError("a lone \udc80"), "ValueError: a lone ?"),
+        (Unspeakable(), "Unspeakable"),
+        (None, "CancelledError"),
+    ],
+)
+async def test_however_an_app_fails_to_start_it_says_so(
+    start_run: Any, fault: Exception | None, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    app = MiniApp()
+
+    @app.on_start
+    async def start(sdk: SDK) -> None:
+        if fault is None:
+            await cancelled_from_within()
+        else:
+            raise fault
+
+    run = await start_run(app)
+    assert await run.runtime.expect("worker.failed") == {"code": "app_start_failed", "message": says}
+    assert (await run.ended()).reason == "load_failed"
+    capsys.readouterr()
+
+
+async def test_a_message_without_an_id_that_cannot_be_sent_is_said_and_passed_over(
+    start_run: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = await start_run(MiniApp())
+    run.runner.session.notify("worker.failed", {"code": "app_start_failed", "message": "a lone \udc80"})
+    assert (await run.runner.sdk.lifecycle.request_foreground()).accepted
+    assert "worker.failed cannot be sent: " in capsys.readouterr().err
+
+
+async def test_hooks_that_await_something_cancelled_hold_nothing_up(
+    start_run: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def leave_open(call: ToolCall, sdk: SDK) -> None:
+        pass
+
+    app = app_with(leave_open)
+
+    @app.on_cancel
+    async def cancelled(call: ToolCall, reason: str | None, sdk: SDK) -> None:
+        await cancelled_from_within()
+
+    @app.on_stop
+    async def stop(sdk: SDK) -> None:
+        await cancelled_from_within()
+
+    run = await start_run(app)
+    seq = run.runtime.call("probe.do", {})
+    await run.runtime.until(lambda: {"seq": seq} in run.runtime.said("inbox.ack"), "the call is taken")
+    await run.runtime.until(lambda: not run.runner._handlers, "the handler has left the call open")
+    run.runtime.deliver("tool.cancel", {"call_id": "k-1", "reason": "enough"})
+    assert await run.runtime.expect("tool.cancel") == {"call_id": "k-1", "reason": "enough"}
+    run.runtime.say("worker.stop", reason="idle", grace_ms=60_000)
+    assert (await run.ended()).reason == "stopped"
+    said = capsys.readouterr().err
+    assert "on_cancel awaited something that was cancelled" in said
+    assert "on_stop awaited something that was cancelled" in said
+
+
 async def test_a_stop_cancels_handlers_without_ending_their_calls_and_runs_the_hook(start_run: Any) -> None:
     gate, order = Gate(), []
     app = MiniApp()
@@ -183,3 +258,35 @@ async def test_a_refused_worker_ends(start_run: Any) -> None:
     run = await start_run(MiniApp())
     run.runtime.say("worker.refuse", code="app_disabled", message="switched off")
     assert (await run.ended()).message == "app_disabled: switched off"
+
+
+async def test_what_was_sent_stands_whatever_the_app_does_with_its_objects(start_run: Any) -> None:
+    """Until the receipt, and after it."""
+    run = await start_run(MiniApp())
+    sdk = run.runner.sdk
+    first, patch, saved = {"shapes": [1], "by": {"name": "a"}}, {"shapes": [1, 2], "by": {"n": 1}}, {"tasks": [1]}
+    run.runtime.held = {"surface.open", "state.save"}
+
+    async def hold(command: Any) -> asyncio.Task[Any]:
+        count = len(run.runtime.unanswered)
+        task = asyncio.create_task(command)
+        await run.runtime.until(lambda: len(run.runtime.unanswered) > count, "it is sent")
+        return task
+
+    opening = await hold(sdk.surfaces.request_open("surface/index.html", state=first))
+    first["shapes"].append("later")
+    first["by"]["name"] = "later"
+    saving = await hold(sdk.state.save(saved))
+    saved["tasks"].append("later")
+    run.runtime.release()
+    assert (await opening).accepted
+    assert (await saving).accepted
+    assert sdk.surfaces.get("s-1").state == {"shapes": [1], "by": {"name": "a"}}
+    assert sdk.state.get() == {"tasks": [1]}
+    run.runtime.held = {"surface.update"}
+    updating = await hold(sdk.surfaces.update("s-1", patch))
+    patch["shapes"].append("later")
+    run.runtime.release()
+    assert (await updating).accepted
+    patch["by"]["n"] = "later"
+    assert sdk.surfaces.get("s-1").state == {"shapes": [1, 2], "by": {"name": "a", "n": 1}}

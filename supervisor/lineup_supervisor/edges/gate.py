@@ -7,7 +7,8 @@ Laws:
     * Exactly one connection, from the expected process (SO_PEERCRED), is ever accepted; then listener and file go.
     * ``on_cut`` is called at most once, and nothing else after it; ``close()`` by the owner is silent.
     * One ready socket costs one bounded read per turn of the loop; there is no task and no timer per message.
-    * What is buffered per worker is bounded: one frame, one read, ``send_bytes_max`` out, ``undelivered_*`` in.
+    * What is buffered per worker is bounded: one frame, one read, ``undelivered_*`` in; out ``send_bytes_max``, or what
+      is sent at once to a worker that has read everything before: nobody is cut for what was never theirs to read yet.
 """
 
 from __future__ import annotations
@@ -25,9 +26,11 @@ from pathlib import Path
 from lineup_protocol.errors import LineUpError
 from lineup_supervisor.edges import zmtp
 from lineup_supervisor.edges.file_faults import file_fault
+from lineup_supervisor.edges.upkeep import told
 
 SOCKET_PATH_BYTES_MAX = 107  # sun_path holds 108 bytes, one of them the final NUL
 READ_BYTES = 65_536
+WATCH_AGAIN_S = 0.05  # until a link is watched again, should the kernel have no room for one more watch
 _UCRED = struct.Struct("=iII")
 
 
@@ -117,7 +120,10 @@ class Gate:
         if self._closed or self._listener is None:
             return
         self._is_expected = peer if callable(peer) else peer.__eq__
-        self._running_loop.add_reader(self._listener.fileno(), self._on_connectable)
+        try:
+            self._running_loop.add_reader(self._listener.fileno(), self._on_connectable)
+        except OSError as error:  # no room for one more watch
+            self._cut("accept_failed", f"cannot wait for the worker's connection: {error.strerror}")
 
     def close(self) -> None:
         """Let go of everything. No callback comes after it."""
@@ -245,7 +251,13 @@ class Gate:
                 case zmtp.MessageReceived(payload):
                     self._undelivered.append(len(payload))
                     self._undelivered_bytes += len(payload)
-                    self._on_message(payload)
+                    is_taken = False
+                    with told("taking a worker's message"):
+                        self._on_message(payload)
+                        is_taken = True
+                    if not is_taken:  # nobody would say ``taken()``, and a worker that is read no more looks hung
+                        self._cut("internal_error", "a fault of the Runtime at one of its messages")
+                        return
                 case zmtp.Ready():
                     if self._timer is not None:
                         self._timer.cancel()
@@ -317,10 +329,21 @@ class Gate:
         if wanted == self._reading or self._peer is None:
             return
         self._reading = wanted
-        if wanted:
-            self._running_loop.add_reader(self._peer.fileno(), self._on_readable)
-        else:
+        if not wanted:
             self._running_loop.remove_reader(self._peer.fileno())
+            return
+        try:
+            self._running_loop.add_reader(self._peer.fileno(), self._on_readable)
+        except OSError as error:  # no room for one more watch
+            self._reading = False
+            if self._wire.is_ready:
+                self._running_loop.call_later(WATCH_AGAIN_S, self._try_again_to_read)
+            else:
+                self._cut("accept_failed", f"cannot read from the worker: {error.strerror}")
+
+    def _try_again_to_read(self) -> None:
+        if not self._closed and self._may_read():
+            self._set_reading(True)
 
     # ---- writing
 
@@ -340,7 +363,7 @@ class Gate:
             self._write(data)
 
     def _write(self, *parts: bytes) -> None:
-        if self._out_bytes + sum(map(len, parts)) > self.limits.send_bytes_max:
+        if self._out_bytes and self._out_bytes + sum(map(len, parts)) > self.limits.send_bytes_max:
             self._cut("worker_unresponsive", f"the worker left {self._out_bytes} bytes unread")
             return
         for part in parts:
@@ -373,10 +396,18 @@ class Gate:
         if wanted == self._writing or self._peer is None:
             return
         self._writing = wanted
-        if wanted:
-            self._running_loop.add_writer(self._peer.fileno(), self._on_writable)
-        else:
+        if not wanted:
             self._running_loop.remove_writer(self._peer.fileno())
+            return
+        try:
+            self._running_loop.add_writer(self._peer.fileno(), self._on_writable)
+        except OSError:  # no room for one more watch
+            self._running_loop.call_later(WATCH_AGAIN_S, self._try_again_to_write)
+
+    def _try_again_to_write(self) -> None:
+        self._writing = False
+        if not self._closed:
+            self._on_writable()
 
 
 def check_socket_path(path: str) -> None:

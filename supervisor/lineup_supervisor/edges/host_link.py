@@ -12,11 +12,11 @@ from typing import Any
 
 import msgspec
 
-from lineup_protocol.codec import decode, decode_message, encode_message
+from lineup_protocol.codec import CAPS, decode, decode_message, encode_message
 from lineup_protocol.errors import LineUpError
 from lineup_protocol.handshake import choose_version
 from lineup_protocol.ids import is_id
-from lineup_protocol.limits import HOST_MESSAGE_BYTES_MAX, HOST_NODES_MAX, MIB
+from lineup_protocol.limits import MIB
 from lineup_protocol.messages import check_lengths, find
 from lineup_supervisor.core import effects as fx
 from lineup_supervisor.core import events as ev
@@ -113,7 +113,7 @@ class HostLink:
         """Answer a message that breaks the protocol by its id if it has one."""
         self._log.warning("host link: message refused", error=str(error), size=len(data))
         try:
-            frame = decode(data, bytes_max=HOST_MESSAGE_BYTES_MAX, nodes_max=HOST_NODES_MAX, allow_bytes=True)
+            frame = decode(data, CAPS["host", False], allow_bytes=True)
         except LineUpError:
             frame = None
         message_id = frame.get("id") if isinstance(frame, dict) else None
@@ -247,7 +247,7 @@ class HostLink:
         body = {"revision": effect.revision, "changes": list(effect.changes)}
         data = self._encoded("host.delta", body)
         if data is None:  # too much for one message; who hears of the revision alone asks for a snapshot
-            data = encode_message("host.delta", {"revision": effect.revision}, link="host")
+            data = encode_message("host.delta", {"revision": effect.revision}, link="host", from_runtime=True)
         for peer in subscribers:
             self.socket.send(peer, data)
 
@@ -272,11 +272,11 @@ class HostLink:
         elif type_ == "host.result":
             refusal = {"re": body["re"], "accepted": False, "code": "message_too_large"}
             refusal["message"] = "the answer is over the size of one message; ask for less"
-            self.socket.send(peer, encode_message(type_, refusal, link="host"))
+            self.socket.send(peer, encode_message(type_, refusal, link="host", from_runtime=True))
 
     def _encoded(self, type_: str, body: dict[str, Any]) -> bytes | None:
         try:
-            return encode_message(type_, body, link="host")
+            return encode_message(type_, body, link="host", from_runtime=True)
         except LineUpError as error:
             self._log.error("host link: message cannot be sent", type=type_, error=str(error))
             return None

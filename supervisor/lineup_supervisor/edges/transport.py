@@ -11,6 +11,7 @@ must be looked at again, else a message may lie there for ever.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections import deque
 from collections.abc import Callable
@@ -21,9 +22,11 @@ import zmq
 
 from lineup_protocol.limits import HOST_MESSAGE_BYTES_MAX
 from lineup_supervisor.edges.file_faults import file_fault
+from lineup_supervisor.edges.upkeep import Recurring, told
 
 LINGER_MS = 500  # what was said last may still leave; nothing waits longer for a peer that does not read
-QUEUE_MESSAGES_MAX = 4096  # libzmq's own queues, per peer and direction
+SEND_QUEUE_MESSAGES_MAX = 4096  # libzmq's own queue, per peer
+RECEIVE_QUEUE_MESSAGES_MAX = 128  # the same for what is not read yet: of an agent's largest frames, 128 MiB
 BACKLOG_BYTES_MAX = (
     64 << 20
 )  # for a peer whose queue is full: two of the largest messages; beyond it the peer is let go
@@ -51,30 +54,39 @@ class HostSocket:
     """See the module. Use from the loop's thread only.
 
     ``on_message(peer, data)`` for every message; ``on_gone(peer, reason)`` once when a known peer is gone or let go.
+    While ``may_read()`` says no, nobody is read from, and who sends on waits; whoever changes that calls ``read_on``.
     """
 
     def __init__(
-        self, path: Path, *, on_message: Callable[[bytes, bytes], None], on_gone: Callable[[bytes, str], None]
+        self,
+        path: Path,
+        *,
+        on_message: Callable[[bytes, bytes], None],
+        on_gone: Callable[[bytes, str], None],
+        may_read: Callable[[], bool] = lambda: True,
     ) -> None:
         self._path = path
         self._on_message = on_message
         self._on_gone = on_gone
+        self._may_read = may_read
         self._context: zmq.Context[zmq.Socket[bytes]] | None = None
         self._socket: zmq.Socket[bytes] | None = None
         self._fd = -1
         self._peers: dict[bytes, _Peer] = {}  # the longest silent one first
         self._scheduled = False
-        self._retry: asyncio.TimerHandle | None = None
+        self._is_held = False
+        self._retry: Recurring | None = None
 
     def open(self) -> None:
         """Bind. Raises LineUpError ``home_unusable`` or ``storage_full``."""
         self._loop = asyncio.get_running_loop()
+        self._retry = Recurring("sending on to who has fallen behind", self._send_backlogs)
         self._context = zmq.Context(1)
         self._socket = self._context.socket(zmq.ROUTER)
         self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
         self._socket.setsockopt(zmq.LINGER, LINGER_MS)
-        self._socket.setsockopt(zmq.SNDHWM, QUEUE_MESSAGES_MAX)
-        self._socket.setsockopt(zmq.RCVHWM, QUEUE_MESSAGES_MAX)
+        self._socket.setsockopt(zmq.SNDHWM, SEND_QUEUE_MESSAGES_MAX)
+        self._socket.setsockopt(zmq.RCVHWM, RECEIVE_QUEUE_MESSAGES_MAX)
         self._socket.setsockopt(zmq.MAXMSGSIZE, HOST_MESSAGE_BYTES_MAX)
         before = os.umask(0o077)
         try:
@@ -98,9 +110,10 @@ class HostSocket:
         except ProcessLookupError:
             self._loop.call_soon(self.let_go, peer, "its process has ended")
             return
-        except OSError:
-            return  # no such pid in our namespace, or no descriptors left: then a failed send tells
-        self._loop.add_reader(state.pidfd, self.let_go, peer, "its process has ended")
+        except (OSError, OverflowError):
+            return  # no such pid in our namespace, or anywhere, or no descriptors left: then a failed send tells
+        with contextlib.suppress(OSError):  # no room for one more watch: likewise
+            self._loop.add_reader(state.pidfd, self.let_go, peer, "its process has ended")
 
     def pin(self, peer: bytes) -> None:
         """Never let this one go only because many are connected."""
@@ -121,9 +134,16 @@ class HostSocket:
         if state.backlog_bytes > BACKLOG_BYTES_MAX:
             self.let_go(peer, "it does not read")
             return False
-        if self._retry is None:
-            self._retry = self._loop.call_later(RETRY_S, self._send_backlogs)
+        assert self._retry is not None
+        if not self._retry.is_set:
+            self._retry.start(RETRY_S)
         return True
+
+    def read_on(self) -> None:
+        """There may be room again for what was held back."""
+        if self._is_held and self._may_read():
+            self._is_held = False
+            self._drain_soon()
 
     def let_go(self, peer: bytes, reason: str) -> None:
         """Forget a peer; it hears nothing any more until it sends again."""
@@ -169,15 +189,13 @@ class HostSocket:
             self._drain_soon()
         return True
 
-    def _send_backlogs(self) -> None:
-        self._retry = None
+    def _send_backlogs(self) -> float | None:
         behind = False
         for peer, state in list(self._peers.items()):
             while state.backlog and self._try_send(peer, state.backlog[0]):
                 state.backlog_bytes -= len(state.backlog.popleft())
             behind = behind or (bool(state.backlog) and peer in self._peers)
-        if behind:
-            self._retry = self._loop.call_later(RETRY_S, self._send_backlogs)
+        return RETRY_S if behind else None
 
     def _drain_soon(self) -> None:
         if not self._scheduled:
@@ -191,6 +209,9 @@ class HostSocket:
     def _drain(self) -> None:
         for _ in range(DRAIN_MESSAGES_MAX):
             if self._socket is None or not _events(self._socket) & zmq.POLLIN:
+                return
+            if not self._may_read():
+                self._is_held = True
                 return
             try:
                 frames = self._socket.recv_multipart(zmq.DONTWAIT)
@@ -206,4 +227,5 @@ class HostSocket:
         if len(self._peers) > PEERS_MAX:
             longest_silent = next(each for each, state in self._peers.items() if not state.pinned)
             self.let_go(longest_silent, "too many are connected")
-        self._on_message(peer, data)
+        with told("taking a message of the host link"):  # else those of all others would wait for the next event
+            self._on_message(peer, data)
