@@ -12,6 +12,8 @@ import errno
 import hashlib
 import io
 import os
+import re
+import secrets
 import shutil
 import tarfile
 from collections.abc import Iterator, Sequence
@@ -22,50 +24,104 @@ from typing import IO, Any, cast
 from lineup_protocol.errors import LineUpError
 from lineup_supervisor.core.txn import Table
 from lineup_supervisor.edges.file_faults import MAKE_ROOM, file_fault
-from lineup_supervisor.edges.store import Store
+from lineup_supervisor.edges.store import Migration, Store
+from lineup_supervisor.edges.store_copy import CopyStop
 from lineup_supervisor.edges.store_file import DATA_NAME, fsync_directory
 from lineup_supervisor.home import Home, open_home
 
 _STORE_MEMBER = f"data/{DATA_NAME}"
 _SUMS_MEMBER = "SHA256SUMS"
 _FOLDERS = ("artifacts", "apps")
+_HALF_MADE = re.compile(r"backup(-[0-9a-f]{16})?\.mdb(\.partial)?", re.ASCII)
+_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)  # said where there are no hard links: FAT, exFAT
 
 
-def write_backup(store: Store, home: Home, destination: Path) -> None:
-    """Write ``destination``, which must not exist, whole or not at all. The store may be in use.
+def write_backup(store: Store, home: Home, destination: Path, stop: CopyStop | None = None) -> int:
+    """Write ``destination``, which must not exist, whole or not at all; its bytes. The store may be in use.
 
     Raises:
-        LineUpError: ``conflict`` if it exists; ``storage_full``; ``file_unusable`` if it cannot be made there.
+        LineUpError: ``conflict`` if it exists; ``storage_full``; ``file_unusable`` if it cannot be made there;
+            ``runtime_stopping`` once ``stop`` was asked for.
     """
     if destination.exists():
         raise LineUpError("conflict", f"{destination} exists already; a backup never overwrites")
-    partial = destination.with_name(f".{destination.name}.partial")
-    copy = home.data / "backup.mdb"
-    with _typed(destination, home.root):
+    stop = stop or CopyStop()
+    mark = secrets.token_hex(8)  # another one may be written elsewhere in this folder
+    partial = destination.with_name(f".lineup-backup-{mark}")
+    copy = home.data / f"backup-{mark}.mdb"
+    try:
+        with _typed(destination, home.root):
+            try:
+                _copy(store, copy, stop)
+                return _write_whole(home, copy, partial, destination, stop)
+            finally:
+                for path in (partial, copy):
+                    with contextlib.suppress(OSError):
+                        path.unlink()
+    except Exception as error:
+        if stop.is_asked and not isinstance(error, _Stopped):
+            raise _Stopped from error  # it makes the copying fail in its own way
+        raise
+
+
+def remove_half_made(home: Home) -> None:
+    """What a backup that was killed has left in the home. Only while none is being made. Never raises OSError."""
+    with contextlib.suppress(OSError):
+        for entry in home.data.iterdir():
+            if _HALF_MADE.fullmatch(entry.name):
+                if entry.is_dir():
+                    shutil.rmtree(entry, ignore_errors=True)
+                else:
+                    entry.unlink()
+
+
+class _Stopped(LineUpError):
+    def __init__(self) -> None:
+        super().__init__("runtime_stopping", "the Runtime is going down, and no backup was made")
+
+
+def _write_whole(home: Home, copy: Path, partial: Path, destination: Path, stop: CopyStop) -> int:
+    fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with os.fdopen(fd, "wb") as file:
+        with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as tar:
+            sums: dict[str, str] = {}
+            _add(tar, copy, _STORE_MEMBER, sums, stop)
+            if home.config.is_file():
+                _add(tar, home.config, home.config.name, sums, stop)
+            for name in _FOLDERS:
+                _add_folder(tar, home.root / name, name, sums, stop)
+            _add_sums(tar, sums)
+        file.flush()
+        os.fsync(file.fileno())
+        size = os.fstat(file.fileno()).st_size
+    _put_in_place(partial, destination)
+    fsync_directory(destination.parent)
+    return size
+
+
+def _put_in_place(partial: Path, destination: Path) -> None:
+    """Never over a file that appeared meanwhile."""
+    try:
+        os.link(partial, destination)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        # Then the name is taken first. Killed between the two, an empty file is left, which nobody takes for a backup.
+        os.close(os.open(destination, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
         try:
-            copy.unlink(missing_ok=True)
-            _copy(store, copy)
-            fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-            with os.fdopen(fd, "wb") as file:
-                with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as tar:
-                    sums: dict[str, str] = {}
-                    _add(tar, copy, _STORE_MEMBER, sums)
-                    if home.config.is_file():
-                        _add(tar, home.config, home.config.name, sums)
-                    for name in _FOLDERS:
-                        _add_folder(tar, home.root / name, name, sums)
-                    _add_sums(tar, sums)
-                file.flush()
-                os.fsync(file.fileno())
-            os.link(partial, destination)  # never over a file that appeared meanwhile
-            fsync_directory(destination.parent)
-        finally:
-            for path in (partial, copy):
-                with contextlib.suppress(OSError):
-                    path.unlink()
+            os.replace(partial, destination)
+        except OSError:
+            destination.unlink()
+            raise
 
 
-def restore_backup(file: Path, root: Path, tables: Sequence[Table[Any]], schema_version: int) -> None:
+def restore_backup(
+    file: Path,
+    root: Path,
+    tables: Sequence[Table[Any]],
+    schema_version: int,
+    migrations: Sequence[Migration] = (),
+) -> None:
     """Make the home ``root``, which must be empty or not there, out of a backup; on a fault nothing is left of it.
 
     Raises:
@@ -81,7 +137,7 @@ def restore_backup(file: Path, root: Path, tables: Sequence[Table[Any]], schema_
         with _typed(root, root):
             home = open_home(root)
             _unpack(file, home)
-            Store.open(home.data, tables, schema_version=schema_version).close()
+            Store.open(home.data, tables, schema_version=schema_version, migrations=migrations).close()
     except BaseException:
         _empty(root)
         if not existed:
@@ -90,9 +146,9 @@ def restore_backup(file: Path, root: Path, tables: Sequence[Table[Any]], schema_
         raise
 
 
-def _copy(store: Store, copy: Path) -> None:
+def _copy(store: Store, copy: Path, stop: CopyStop) -> None:
     try:
-        store.copy(copy)
+        store.copy(copy, stop)
     except LineUpError as error:
         if error.code != "storage_full":
             raise
@@ -106,11 +162,14 @@ def _copy(store: Store, copy: Path) -> None:
 class _Hashed:
     """A file that is read once, from its start to its end, and hashed on the way."""
 
-    def __init__(self, file: IO[bytes]) -> None:
+    def __init__(self, file: IO[bytes], stop: CopyStop | None = None) -> None:
         self._file = file
+        self._stop = stop
         self._sha256 = hashlib.sha256()
 
     def read(self, size: int = -1) -> bytes:
+        if self._stop is not None and self._stop.is_asked:
+            raise _Stopped
         data = self._file.read(size)
         self._sha256.update(data)
         return data
@@ -120,9 +179,9 @@ class _Hashed:
         return self._sha256.hexdigest()
 
 
-def _add(tar: tarfile.TarFile, path: Path, name: str, sums: dict[str, str]) -> None:
+def _add(tar: tarfile.TarFile, path: Path, name: str, sums: dict[str, str], stop: CopyStop) -> None:
     with path.open("rb") as file:
-        hashed = _Hashed(file)
+        hashed = _Hashed(file, stop)
         tar.addfile(tar.gettarinfo(str(path), name), cast("IO[bytes]", hashed))
     sums[name] = hashed.digest
 
@@ -134,14 +193,14 @@ def _add_sums(tar: tarfile.TarFile, sums: dict[str, str]) -> None:
     tar.addfile(info, io.BytesIO(content))
 
 
-def _add_folder(tar: tarfile.TarFile, folder: Path, name: str, sums: dict[str, str]) -> None:
+def _add_folder(tar: tarfile.TarFile, folder: Path, name: str, sums: dict[str, str], stop: CopyStop) -> None:
     """Regular files and folders only; what is half made has a name with a dot in front and stays out."""
     for where, folders, files in os.walk(folder):
         folders[:] = sorted(each for each in folders if not each.startswith("."))
         for each in sorted(files):
             path = Path(where) / each
             if not each.startswith(".") and path.is_file() and not path.is_symlink():
-                _add(tar, path, f"{name}/{path.relative_to(folder)}", sums)
+                _add(tar, path, f"{name}/{path.relative_to(folder)}", sums, stop)
 
 
 def _unpack(file: Path, home: Home) -> None:

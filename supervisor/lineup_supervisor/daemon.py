@@ -18,9 +18,10 @@ import os
 import secrets
 import signal
 import sys
+import time
 import traceback
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, assert_never
 
@@ -28,6 +29,8 @@ import msgspec
 
 from lineup_protocol.errors import LineUpError
 from lineup_protocol.messages import PROTOCOL_VERSION
+from lineup_supervisor.backup import remove_half_made
+from lineup_supervisor.backups import Backups
 from lineup_supervisor.config import Config
 from lineup_supervisor.core import effects as fx
 from lineup_supervisor.core import events as ev
@@ -47,6 +50,7 @@ from lineup_supervisor.edges.spawner import Exit, Spawner
 from lineup_supervisor.edges.store import Store
 from lineup_supervisor.edges.systemd import notify
 from lineup_supervisor.edges.transport import HostSocket
+from lineup_supervisor.edges.upkeep import Recurring, every, told
 from lineup_supervisor.edges.workers import HostSettings, WorkerHost
 from lineup_supervisor.engine import Engine, Outcome, answers
 from lineup_supervisor.home import Home, ensure_agent_token, remove_leftovers, write_private
@@ -64,7 +68,9 @@ LISTENING_WITHIN_S = 30.0  # a cold disk and a slow machine; hostshell takes hal
 SERVICE_STOP_S = 4.0  # hostshell ends open answers within 3 s
 HALT_SLACK_S = 5.0  # beyond the workers' own grace, for the exits to be seen and committed
 STORE_STOP_S = 10.0  # one commit on a slow disk
+BACKUP_STOP_S = 2.0  # for one that is told to stop to clear up; a disk that stands still is not waited for
 MEMORY_SAMPLE_BEATS = 2  # every second heartbeat
+FILES_AGAIN_S = 5.0  # a file of the home that could not be written is tried again
 
 
 @dataclass(frozen=True)
@@ -105,8 +111,8 @@ class Daemon:
         self._ready = False
         self._stopping = False
         self._hurried = False
-        self._beat_task: asyncio.Task[None] | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._message_bytes = 0  # of the host link's message that is being dealt with
+        self._tasks: list[asyncio.Task[None]] = []
         self._due: tuple[int | None, int | None] = (None, None)
 
     # start
@@ -121,6 +127,9 @@ class Daemon:
             self.loop.add_signal_handler(signum, self.stop, what)
         self.loop.add_signal_handler(signal.SIGHUP, lambda: self.log.info("SIGHUP ignored"))
         self.loop.set_exception_handler(self._on_callback_fault)
+        self._timer = Recurring("looking at the clock", self._look_at_the_clock)
+        self._missing_timer = Recurring("writing artifacts that are missing", self._save_missing)
+        self._facts_timer = Recurring("writing runtime.json", self._say_where)
         self._open_edges()
         try:
             await self._boot()
@@ -133,15 +142,21 @@ class Daemon:
             meta = txn.get(META, META_KEY)
         self.clock = SystemClock(meta.steady_ms + 1 if meta is not None else 0)
         self.spawner = Spawner()
+        self.backups = Backups(self.store, self.home)
         self.host = HostLink(
-            submit=self.submit,
+            submit=lambda event: self.submit(event, self._message_bytes),
             own=lambda *request: self.own.take(*request),
             welcome=self._welcome,
             new_event_id=self.new_event_id,
             on_lost=self._peer_lost,
             log=self.log,
         )
-        self.host.socket = HostSocket(self.home.host_socket, on_message=self.host.on_message, on_gone=self.host.on_gone)
+        self.host.socket = HostSocket(
+            self.home.host_socket,
+            on_message=self._on_host_message,
+            on_gone=self.host.on_gone,
+            may_read=lambda: not self.thread.is_full,
+        )
         self.own = OwnRequests(self)
         costs = StepCosts(step)
         engine = Engine(self.store, costs, next_due, on_fault=self._on_fault, hook=crash_point)
@@ -155,9 +170,11 @@ class Daemon:
     async def _boot(self) -> None:
         crash_point("boot-before-store")
         remove_leftovers(self.home)
+        await self.in_thread(remove_half_made, self.home)
         ensure_agent_token(self.home)
         bundles = await self.in_thread(own_bundles, self.home.apps)
-        await self.in_thread(self.files.tidy, bundles)
+        if not await self.in_thread(self.files.tidy, bundles):
+            self._missing_timer.start(FILES_AGAIN_S)
         self.isolation = find_isolation(self.home, self.config, self.log)
         settings = HostSettings(
             run_dir=self.home.run,
@@ -194,7 +211,9 @@ class Daemon:
 
     async def _serve(self) -> None:
         """Start hostshell, say when everything is ready, and go on until it is over."""
-        self._beat_task = asyncio.create_task(self._beats_for_ever(), name="heartbeats")
+        beat_s = self.config.workers_heartbeat_ms / 1000
+        self._go_on_with("a heartbeat", beat_s, self._beat)
+        self._go_on_with("a look at the workers' memory", beat_s * MEMORY_SAMPLE_BEATS, self._sample_memory)
         if self._halted.done():  # asked to stop during the start
             return
         if self.options.web:
@@ -256,8 +275,8 @@ class Daemon:
             self.port = port
         if not self._listening.done():
             self._listening.set_result(None)
-        elif self._ready:
-            self._write_runtime_json()
+        elif self._ready and not self._stopping:
+            self._facts_timer.start(0)
 
     def _say_ready(self) -> None:
         crash_point("boot-before-ready")
@@ -271,6 +290,15 @@ class Daemon:
             print(f"ready: {self.urls.get('workspace_url') or self.home.host_socket}", flush=True)
         crash_point("boot-after-ready")
 
+    def _say_where(self) -> float | None:
+        """At the start a home in which this cannot be written is refused; later nobody is ended for it."""
+        try:
+            self._write_runtime_json()
+        except LineUpError as error:
+            self.log.error("where it listens cannot be written down", error=str(error))
+            return FILES_AGAIN_S
+        return None
+
     def _write_runtime_json(self) -> None:
         facts = {
             "pid": os.getpid(),
@@ -281,8 +309,12 @@ class Daemon:
             "protocol": PROTOCOL_VERSION,
             "isolation": self.isolation.level,
         }
+        content = msgspec.json.encode(facts) + b"\n"
         try:
-            write_private(self.home.runtime_json, msgspec.json.encode(facts) + b"\n")
+            with contextlib.suppress(OSError):
+                if self.home.runtime_json.read_bytes() == content:
+                    return
+            write_private(self.home.runtime_json, content)
         except OSError as error:
             raise file_fault(OSError(error.errno, error.strerror), self.home.runtime_json) from error
 
@@ -295,14 +327,22 @@ class Daemon:
     def new_event_id(self) -> str:
         return f"{self.boot_id}-{next(self._numbers)}"
 
-    def submit(self, event: ev.AnyEvent) -> None:
-        """Hand one event to the core; a request is refused here when too much waits already."""
+    def _on_host_message(self, peer: bytes, data: bytes) -> None:
+        self._message_bytes = len(data)
+        try:
+            self.host.on_message(peer, data)
+        finally:
+            self._message_bytes = 0
+
+    def submit(self, event: ev.AnyEvent, size: int = 0) -> None:
+        """Hand one event to the core; a request is refused here when too much waits already. ``size``: its bytes, if
+        whoever sent it waits while too many of them are in hand."""
         if self.thread.is_crowded and isinstance(event, ev.AgentFrame | ev.HostQuery | ev.HostAction | ev.HostWatch):
             error = LineUpError("rate_limited", "too much waits to be decided; try again later")
             for effect in answers(event, error, self.clock.now()):
                 self.loop.call_soon(self._carry_out, effect)
             return
-        self.thread.submit(event)
+        self.thread.submit(event, size)
 
     def _to_loop(self, callback: Any, *args: Any) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to hear of it
@@ -310,21 +350,22 @@ class Daemon:
 
     def _execute(self, batch: Sequence[ev.AnyEvent], outcome: Outcome, costs: Mapping[str, float]) -> None:
         assert self.worker_link is not None
-        for event in batch:
-            if isinstance(event, ev.WorkerFrame):
-                self.worker_link.committed(event, costs.get(event.event_id, 0.0))
         try:
             for effect in sends_last(outcome.effects):
                 self._carry_out(effect)
         except Exception as error:  # a bug: what is durable is sent again by the next run, this one cannot be trusted
             self._fail(error)
             return
+        for event in batch:  # when all that it has cost is known: what waits behind it goes now
+            if isinstance(event, ev.WorkerFrame):
+                with told("counting what a worker sent"):
+                    self.worker_link.committed(event, costs.get(event.event_id, 0.0))
+        self.host.socket.read_on()
         if outcome.retry_in_ms is None:
             self._due = outcome.next_due
             self._arm()
-        elif self._timer is not None:
+        else:
             self._timer.cancel()  # the store thread tries again by itself, and its outcome arms the timer
-            self._timer = None
 
     def _carry_out(self, effect: fx.AnyEffect) -> None:
         assert self.worker_link is not None
@@ -339,10 +380,13 @@ class Daemon:
                 crash_point("after-send-agent")
             case fx.ReplyHost():
                 crash_point("before-reply-host")
-                self.host.reply(self.own.completed(effect))
+                with told("answering a request of the host link"):  # a question must never end what it asks about
+                    self.host.reply(self.own.completed(effect))
                 crash_point("after-reply-host")
             case fx.HostDelta():
+                began = time.thread_time()
                 self.host.delta(effect)
+                self.worker_link.charge(effect.event_id, time.thread_time() - began)
             case fx.CloseAgent():
                 self.host.close_agent(effect)
             case fx.StartWorker():
@@ -354,9 +398,10 @@ class Daemon:
                 self.worker_link.stop(effect)
                 crash_point("after-stop-worker")
             case fx.SaveBlob():
-                self.files.save_blob(effect)
+                crash_point("before-save-blob")
+                self._beside(self._save_blob, effect)
             case fx.ArchiveAudit():
-                self._executor.submit(self._archive_audit, effect)
+                self._beside(self._archive_audit, effect)
             case fx.Halt():
                 if not self._halted.done():
                     self._halted.set_result(effect.reason)
@@ -367,39 +412,70 @@ class Daemon:
         done = self.files.archive_audit(effect, self.new_event_id())
         self._to_loop(self.submit, done)
 
+    def _save_blob(self, effect: fx.SaveBlob) -> None:
+        if not self.files.save_blob(effect):
+            self._to_loop(self._missing_timer.start, FILES_AGAIN_S)
+
+    def _save_missing(self) -> None:
+        self._beside(self._save_missing_now)
+
+    def _save_missing_now(self) -> None:
+        if not self.files.save_missing():
+            self._to_loop(self._missing_timer.start, FILES_AGAIN_S)
+
+    def _beside(self, function: Callable[..., None], *args: Any) -> None:
+        """Run what reads or writes files beside the loop, and wait for nothing; a fault of it is told."""
+
+        def ended(done: Future[None]) -> None:
+            if not done.cancelled() and (error := done.exception()) is not None:
+                self.log.error("work with files failed", story="".join(traceback.format_exception(error)))
+
+        self._executor.submit(function, *args).add_done_callback(ended)
+
     # time
 
     def _arm(self) -> None:
         """One timer for the next due moment on either clock; it looks again every ``TIMER_RECHECK_S`` at least."""
-        if self._timer is not None:
+        wait_s = self._wait_s()
+        if wait_s is None:
             self._timer.cancel()
+        else:
+            self._timer.start(wait_s)
+
+    def _wait_s(self) -> float | None:
         now = self.clock.now()
         waits_ms = [
             due - at for due, at in zip(self._due, (now.wall_ms, now.steady_ms), strict=True) if due is not None
         ]
-        if not waits_ms:
-            self._timer = None
-            return
-        self._timer = self.loop.call_later(min(max(min(waits_ms), 0) / 1000, TIMER_RECHECK_S), self._look_at_the_clock)
+        return min(max(min(waits_ms), 0) / 1000, TIMER_RECHECK_S) if waits_ms else None
 
-    def _look_at_the_clock(self) -> None:
-        self._timer = None
+    def _look_at_the_clock(self) -> float | None:
         now = self.clock.now()
         wall_due, steady_due = self._due
         if (wall_due is not None and wall_due <= now.wall_ms) or (
             steady_due is not None and steady_due <= now.steady_ms
         ):
             self.submit(ev.Wake(event_id=self.new_event_id()))  # its outcome arms the timer
-        else:
-            self._arm()
+            return None
+        return self._wait_s()
 
-    async def _beats_for_ever(self) -> None:
-        for beat in itertools.count(1):
-            await asyncio.sleep(self.config.workers_heartbeat_ms / 1000)
-            assert self.worker_link is not None
-            self.worker_link.beat()
-            if beat % MEMORY_SAMPLE_BEATS == 0 and (pids := self.worker_link.pids()):
-                self.worker_link.on_memory(await self.in_thread(resident_bytes, pids))
+    def _go_on_with(self, what: str, pause_s: float, turn: Callable[[], Awaitable[None]]) -> None:
+        task = asyncio.create_task(every(what, pause_s, turn), name=what)
+        task.add_done_callback(self._on_task_ended)
+        self._tasks.append(task)
+
+    def _on_task_ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled():
+            self._fail(task.exception() or Fatal(f"{task.get_name()} is not coming any more"))
+
+    async def _beat(self) -> None:
+        assert self.worker_link is not None
+        self.worker_link.beat()
+
+    async def _sample_memory(self) -> None:
+        assert self.worker_link is not None
+        if pids := self.worker_link.pids():
+            self.worker_link.on_memory(await self.in_thread(resident_bytes, pids))
 
     async def in_thread(self, function: Any, *args: Any) -> Any:
         """Run what reads or writes files beside the loop; at most two at once."""
@@ -419,6 +495,7 @@ class Daemon:
         self.log.info("stopping", reason=reason)
         notify("STOPPING=1")
         crash_point("stop-before-workers")
+        self.backups.stop()
         self._remove_runtime_json()
         if not self._booted:
             self._halted.set_result(reason)
@@ -430,8 +507,8 @@ class Daemon:
     def _halt_late(self, reason: str) -> None:
         if not self._halted.done():
             self.log.error("halting without the core's word", reason=reason)
-            self._kill_workers(reason)
             self._halted.set_result(reason)
+            self._kill_workers(reason)
 
     def _kill_workers(self, why: str) -> None:
         if self.worker_link is not None:
@@ -456,23 +533,30 @@ class Daemon:
     async def _close(self) -> None:
         """Everything that was opened, in the opposite order; nothing raises, nothing waits without a bound."""
         crash_point("stop-after-workers")
+        self.backups.stop()
         self._remove_runtime_json()
-        for task in (self._beat_task, self._timer):
-            if task is not None:
-                task.cancel()
+        for timer in (self._timer, self._missing_timer):
+            timer.cancel()
+        for task in self._tasks:
+            task.cancel()
         self._kill_workers("the Runtime ends")
-        await asyncio.gather(*(service.stop(SERVICE_STOP_S) for service in self.services))
+        with told("ending the services"):
+            await asyncio.gather(*(service.stop(SERVICE_STOP_S) for service in self.services))
         if self.worker_link is not None:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self.worker_link.idle.wait(), HALT_SLACK_S)
-        if self._booted and not await self.in_thread(self.thread.stop, STORE_STOP_S):
+        if not await self.backups.ended(BACKUP_STOP_S):
+            self.log.error("a backup did not end; what it has half made is removed at the next start")
+        if self._booted and not await asyncio.to_thread(self.thread.stop, STORE_STOP_S):
             self.log.error("the store thread did not end; its last transaction is lost")
         self.host.socket.close()
-        remove_leftovers(self.home)
-        self._executor.shutdown(wait=True, cancel_futures=True)
+        with told("removing what is of this run"):
+            remove_leftovers(self.home)
+        self._executor.shutdown(wait=True)
         self.logs.close()
         self.log.info("stopped")
 
     def _remove_runtime_json(self) -> None:
+        self._facts_timer.cancel()
         with contextlib.suppress(OSError):
             self.home.runtime_json.unlink(missing_ok=True)

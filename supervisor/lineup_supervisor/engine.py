@@ -34,6 +34,7 @@ RETRY_MS_MIN, RETRY_MS_MAX = 100, 5_000
 Step = Callable[[Txn, Any, ev.Now], list[Any]]
 NextDue = Callable[[Txn], tuple[int | None, int | None]]
 _REQUESTS = (ev.AgentFrame, ev.HostQuery, ev.HostAction, ev.HostWatch)
+_REFUSAL = LineUpError("storage_full", "the store cannot be written; nothing was accepted")
 
 
 class AnyStore(Protocol):
@@ -195,12 +196,11 @@ class Engine:
     def _full(self, batch: Sequence[ev.AnyEvent], now: ev.Now) -> list[fx.AnyEffect]:
         """Nothing can be written: refuse requests, answer what only reads, keep the rest in order."""
         effects: list[fx.AnyEffect] = []
-        refusal = LineUpError("storage_full", "the store cannot be written; nothing was accepted")
         for event in batch:
             if isinstance(event, ev.HostQuery):
                 effects += self._query(event, now)
             elif isinstance(event, _REQUESTS):
-                effects += answers(event, refusal, now)
+                effects += answers(event, _REFUSAL, now)
             elif isinstance(event, ev.WorkerFrame) and len(self._kept) >= KEPT_EVENTS_MAX:
                 effects.append(_let_go(event))
             else:
@@ -215,6 +215,8 @@ class Engine:
                 return self._unreadable(event, error, now)
             if _is_fatal(error):
                 raise
+            if _is_full(error):  # it cannot be opened anew, so it cannot be read either
+                return answers(event, _REFUSAL, now)
             return self._fault(event, error, now)
 
     def _unreadable(self, event: ev.HostQuery, error: Exception, now: ev.Now) -> list[fx.AnyEffect]:

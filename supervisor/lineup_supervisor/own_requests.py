@@ -8,6 +8,7 @@ knows.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,10 +18,10 @@ import msgspec
 import psutil
 
 from lineup_protocol.errors import LineUpError
-from lineup_supervisor.backup import write_backup
 from lineup_supervisor.core import effects as fx
 from lineup_supervisor.edges.bundles import keep_bundle
 from lineup_supervisor.edges.host_link import Request, Session, action_event
+from lineup_supervisor.edges.upkeep import told
 
 if TYPE_CHECKING:
     from lineup_supervisor.daemon import Daemon
@@ -62,21 +63,29 @@ class OwnRequests:
         return True
 
     def completed(self, effect: fx.ReplyHost) -> fx.ReplyHost:
-        """The core's answer to ``status``, with what only the daemon knows; any other one as it is."""
+        """The core's answer to ``status``, with what only the daemon knows; any other one as it is. Never raises."""
         request = self._daemon.host.request_of(effect.reply_to)
         if request is None or not effect.accepted or (request.kind, request.name) != ("query", "status"):
             return effect
-        return msgspec.structs.replace(effect, detail={**effect.detail, **self.status()})
+        known: dict[str, Any] = {}
+        with told("saying what only the daemon knows"):
+            known = self.status()
+        return msgspec.structs.replace(effect, detail={**effect.detail, **known})
 
     def status(self) -> dict[str, Any]:
+        """Without ``memory_bytes`` or ``store`` while that cannot be looked at."""
         daemon = self._daemon
-        store = daemon.store.stat()
+        looked: dict[str, Any] = {}
+        with contextlib.suppress(OSError, psutil.Error):
+            looked["memory_bytes"] = psutil.Process().memory_info().rss
+        if (store := daemon.store.stat()) is not None:
+            sizes = {"bytes": store.used_bytes, "disk_bytes": store.disk_bytes, "map_bytes": store.map_bytes}
+            looked["store"] = sizes
         return {
             "pid": os.getpid(),
             "boot_id": daemon.boot_id,
-            "memory_bytes": psutil.Process().memory_info().rss,
+            **looked,
             "workers_memory_bytes": daemon.worker_link.memory_bytes if daemon.worker_link is not None else 0,
-            "store": {"bytes": store.used_bytes, "disk_bytes": store.disk_bytes, "map_bytes": store.map_bytes},
             "services": [
                 {"name": service.name, "pid": service.pid, "restarts": service.restarts} for service in daemon.services
             ],
@@ -94,8 +103,8 @@ class OwnRequests:
 
     async def _backup(self, args: dict[str, Any], reply_to: str) -> None:
         destination = _absolute_path(args)
-        await self._daemon.in_thread(write_backup, self._daemon.store, self._daemon.home, destination)
-        self._reply(reply_to, {"path": str(destination), "bytes": destination.stat().st_size})
+        size = await self._daemon.backups.make(destination)
+        self._reply(reply_to, {"path": str(destination), "bytes": size})
 
     async def _add(self, session: Session, body: dict[str, Any], reply_to: str) -> None:
         """The folder is read and copied; the core decides about the bundle and answers, a refusal too."""

@@ -52,7 +52,7 @@ class Peer:
             raise
 
     def send(self, type_: str, body: dict[str, Any], message_id: str | None = None) -> None:
-        self.socket.send(encode_message(type_, body, link="host", message_id=message_id))
+        self.socket.send(encode_message(type_, body, link="host", from_runtime=False, message_id=message_id))
 
     def receive(self, within_s: float = 10.0) -> tuple[str, dict[str, Any]]:
         until(lambda: self.socket.poll(50) or not self.alive(), within_s, "a message")

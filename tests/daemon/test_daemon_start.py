@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import resource
 import select
 import signal
 import socket
@@ -19,6 +20,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import lmdb
+import psutil
 import pytest
 
 import lineup_supervisor.__main__ as program
@@ -196,6 +198,15 @@ def test_a_store_of_a_newer_version(daemon: Any) -> None:
     assert "store_newer" in fails(daemon, "--no-web")
     after = tree(daemon.home)
     assert {name: after[name] for name in before} == before
+
+
+def test_a_store_of_the_version_before(daemon: Any) -> None:
+    (daemon.home / "data").mkdir(parents=True, mode=0o700)
+    daemon.home.chmod(0o700)
+    Store.open(daemon.home / "data", TABLES, schema_version=1).close()
+    daemon.start()
+    assert daemon.stop()[0] == 0
+    Store.open(daemon.home / "data", TABLES, schema_version=SCHEMA_VERSION).close()
 
 
 @pytest.mark.parametrize("damage", ["empty", "half", "foreign"])
@@ -386,3 +397,17 @@ def test_only_a_port_that_nobody_chose_is_replaced(monkeypatch: pytest.MonkeyPat
         assert usable_port(Config(web_port=port), None) == 0
         assert capsys.readouterr().err == f"lineup: port {port} is in use, so this Runtime takes another one\n"
     assert usable_port(Config(web_port=port), None) is None
+
+
+def test_it_takes_all_the_descriptors_it_may_have_and_so_does_hostshell(daemon: Any) -> None:
+    """The usual soft limit is for programs that use select(); sixty-four workers come near to it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+    try:
+        daemon.start("--port", "0")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    for process in (psutil.Process(daemon.process.pid), *daemon.remember_family()):
+        assert process.rlimit(psutil.RLIMIT_NOFILE) == (hard, hard), process.cmdline()
+    assert len(daemon.family) == 1, "hostshell"
+    assert daemon.stop()[0] == 0

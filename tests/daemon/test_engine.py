@@ -288,6 +288,21 @@ def test_a_store_that_fills_up_while_a_bug_is_looked_for_loses_nothing(bench: Be
     assert bench.faults == ["bug"]
 
 
+def test_questions_to_a_store_that_cannot_be_opened_anew_are_refused_and_end_nothing(bench: Bench) -> None:
+    real = bench.store.transact
+
+    def transact(work: Any) -> Any:
+        raise LineUpError("storage_full", "it could not be opened anew yet")
+
+    bench.store.transact = transact  # type: ignore[method-assign]
+    for n in range(2 * INTERNAL_ERRORS_MAX):
+        asked = [query(f"q{n}")] if n % 2 else [query(f"q{n}"), action(f"a{n}")]
+        assert {effect.code for effect in bench.run(*asked).effects} == {"storage_full"}
+    assert bench.faults == []
+    bench.store.transact = real  # type: ignore[method-assign]
+    assert bench.run(query("then")).effects[0].accepted
+
+
 def test_a_flood_into_a_full_store_ends_with_its_worker(bench: Bench) -> None:
     bench.store.full = True
     bench.run(*[worker(f"w{n}") for n in range(KEPT_EVENTS_MAX)])

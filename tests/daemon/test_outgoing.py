@@ -69,7 +69,7 @@ def carried(link: HostLink, wire: Any) -> None:
     link.socket = wire
     hello = {"protocols": [1], "role": "hostshell", "pid": 1}
     for type_, body in (("host.hello", hello), ("agent.frame", {"link_id": "a", "frame": {}})):
-        link.on_message(b"peer", encode_message(type_, body, link="host"))
+        link.on_message(b"peer", encode_message(type_, body, link="host", from_runtime=False))
 
 
 def test_what_is_too_much_for_one_message_leaves_as_several(monkeypatch: Any) -> None:

@@ -12,7 +12,7 @@ import pytest
 from lineup_supervisor.core import events as ev
 from lineup_supervisor.engine import Outcome
 from lineup_supervisor.runtime_log import RuntimeLog
-from lineup_supervisor.store_thread import BATCH_EVENTS_MAX, QUEUED_EVENTS_MAX, StoreThread
+from lineup_supervisor.store_thread import BATCH_EVENTS_MAX, QUEUED_BYTES_MAX, QUEUED_EVENTS_MAX, StoreThread
 
 
 class FakeEngine:
@@ -80,6 +80,26 @@ def test_a_crowd_is_noticed(bench: Bench) -> None:
     for n in range(QUEUED_EVENTS_MAX):
         bench.thread.submit(ev.Wake(event_id=f"e{n}"))
     assert bench.thread.is_crowded
+
+
+def test_what_came_over_the_host_link_is_bounded_in_bytes_until_it_is_decided(bench: Bench) -> None:
+    bench.thread.submit(ev.Wake(event_id="first"))
+    assert bench.engine.entered.wait(5)
+    bench.thread.submit(ev.Wake(event_id="small"), QUEUED_BYTES_MAX - 1)
+    assert not bench.thread.is_full
+    bench.thread.submit(ev.Wake(event_id="large"), 1)
+    assert bench.thread.is_full
+    bench.engine.let_go.set()
+    for _ in range(2):
+        assert bench.outcomes.acquire(timeout=5)
+    assert not bench.thread.is_full
+    assert bench.engine.batches == [1, 2]
+
+
+def test_what_is_just_being_decided_counts_too(bench: Bench) -> None:
+    bench.thread.submit(ev.Wake(event_id="first"), QUEUED_BYTES_MAX)
+    assert bench.engine.entered.wait(5)
+    assert bench.thread.is_full
 
 
 def test_what_waits_is_tried_again_without_new_events(bench: Bench) -> None:

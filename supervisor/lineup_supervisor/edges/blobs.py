@@ -6,6 +6,7 @@ and this a copy: a file that is missing or cut short is written again from it. I
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
@@ -16,6 +17,7 @@ from lineup_supervisor.core import artifacts
 from lineup_supervisor.core.txn import Txn
 
 _NAME = re.compile(r"[0-9a-f]{64}(\.[a-z0-9]{1,8})?", re.ASCII)
+_UNFINISHED = re.compile(r"\.[0-9a-f]{16}", re.ASCII)
 
 
 class BlobFolder:
@@ -52,15 +54,27 @@ class BlobFolder:
         return path
 
     def catch_up(self, txn: Txn) -> int:
-        """At start: write what a crash has prevented, and clear what it left half written; how many were written."""
-        for left in self._folder.glob(".*") if self._folder.is_dir() else ():
-            left.unlink(missing_ok=True)
-        written = 0
+        """Write what could not be written before, and clear what was left half written; how many were written. What
+        people keep in the folder is theirs.
+
+        Raises:
+            OSError: of one that cannot be written; the others are.
+        """
+        for left in self._folder.iterdir() if self._folder.is_dir() else ():
+            if _UNFINISHED.fullmatch(left.name):
+                with contextlib.suppress(OSError):
+                    left.unlink()
+        written, fault = 0, None
         for artifact in artifacts.exported(txn):
             path = self._folder / artifacts.file_name(artifact)
             if not path.is_file() or path.stat().st_size != artifact.bytes:
-                self.save(path.name, artifacts.read(txn, artifact.artifact_id, None)[1])
-                written += 1
+                try:
+                    self.save(path.name, artifacts.read(txn, artifact.artifact_id, None)[1])
+                    written += 1
+                except OSError as error:
+                    fault = fault or error
+        if fault is not None:
+            raise fault
         return written
 
     @staticmethod

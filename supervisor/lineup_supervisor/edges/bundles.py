@@ -21,6 +21,7 @@ from lineup_protocol.bundle import MANIFEST_NAME, bundle_digest, read_bundle, re
 from lineup_protocol.errors import LineUpError
 from lineup_protocol.strict_json import canonical_json, decode_json
 from lineup_supervisor.core.events import Bundle
+from lineup_supervisor.edges.file_faults import file_fault
 from lineup_supervisor.home import write_private
 
 OWN_PACKAGE = "lineup_workers"
@@ -33,7 +34,7 @@ def own_bundles(apps: Path) -> tuple[Bundle, ...]:
     """Those of the Runtime's own distribution, in order of their folders.
 
     Raises:
-        LineUpError: ``manifest_invalid`` (the installation is broken) or ``storage_full``.
+        LineUpError: ``manifest_invalid`` (the installation is broken), ``storage_full`` or ``home_unusable``.
     """
     found = importlib.util.find_spec(OWN_PACKAGE)
     folders = [] if found is None else [Path(place) for place in found.submodule_search_locations or ()]
@@ -42,10 +43,13 @@ def own_bundles(apps: Path) -> tuple[Bundle, ...]:
 
 
 def keep_bundle(folder: Path, apps: Path, *, trusted: bool = False) -> Bundle:
-    """Check the folder and keep its copy under ``apps/<digest>``. Raises LineUpError as ``read_bundle``."""
+    """Check the folder and keep its copy under ``apps/<digest>``.
+
+    Raises:
+        LineUpError: as ``read_bundle``; ``storage_full`` or ``home_unusable`` if the copy cannot be written.
+    """
     manifest, digest, files = read_bundle(folder, trusted=trusted)
-    path = store_bundle(files, digest, apps)
-    return Bundle(digest=digest, path=str(path), manifest=manifest.as_dict())
+    return Bundle(digest=digest, path=_keep(files, digest, apps), manifest=manifest.as_dict())
 
 
 def drop_unused(apps: Path, used: Collection[str]) -> int:
@@ -74,11 +78,18 @@ def _own_bundle(folder: Path, apps: Path) -> Bundle:
     checked = apps / f"{_CHECKED}{digest}"
     manifest = _passed_before(checked)
     if manifest is not None:
-        return Bundle(digest=digest, path=str(store_bundle(files, digest, apps)), manifest=manifest)
+        return Bundle(digest=digest, path=_keep(files, digest, apps), manifest=manifest)
     bundle = keep_bundle(folder, apps, trusted=True)
     with contextlib.suppress(OSError):  # a full disk: then it is checked again the next time
         write_private(checked, canonical_json({"by": _code_sum(), "manifest": bundle.manifest}))
     return bundle
+
+
+def _keep(files: dict[str, bytes], digest: str, apps: Path) -> str:
+    try:
+        return str(store_bundle(files, digest, apps))
+    except OSError as error:
+        raise file_fault(error, apps) from error
 
 
 def _passed_before(checked: Path) -> dict[str, Any] | None:

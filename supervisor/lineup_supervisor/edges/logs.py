@@ -203,9 +203,16 @@ class Capture:
         self._resume: asyncio.TimerHandle | None = None
 
     def open(self) -> int:
-        self._fd, write = os.pipe2(os.O_CLOEXEC)
-        os.set_blocking(self._fd, False)
-        self._loop.add_reader(self._fd, self._on_readable)
+        """The end to write into, for the process. Raises OSError: no descriptors, or no room for one more watch."""
+        read, write = os.pipe2(os.O_CLOEXEC)
+        try:
+            os.set_blocking(read, False)
+            self._loop.add_reader(read, self._on_readable)
+        except OSError:
+            os.close(read)
+            os.close(write)
+            raise
+        self._fd = read
         return write
 
     def finish(self) -> None:
@@ -249,7 +256,10 @@ class Capture:
 
     def _read_on(self) -> None:
         self._resume = None
-        self._loop.add_reader(self._fd, self._on_readable)
+        try:
+            self._loop.add_reader(self._fd, self._on_readable)
+        except OSError:  # no room for one more watch
+            self._resume = self._loop.call_later(WINDOW_S, self._read_on)
 
     def feed(self, data: bytes) -> None:
         """Take bytes of the stream; kept within the rate, else counted."""

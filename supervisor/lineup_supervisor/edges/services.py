@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from lineup_supervisor.edges.spawner import Exit, Process, Spawner, service_command
+from lineup_supervisor.edges.upkeep import Recurring, told
 
 RESTART_MS_MIN, RESTART_MS_MAX = 100, 5_000
 CALM_S = 10.0  # a service that has run this long starts again with the shortest back-off
@@ -51,7 +52,7 @@ class Service:
         self._rest = b""
         self._backoff_ms = RESTART_MS_MIN
         self._started_s = 0.0
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer = Recurring(f"starting {name} again", self.start)
         self._stopping = False
         self._gone = asyncio.Event()
         self._gone.set()
@@ -62,15 +63,18 @@ class Service:
 
     def start(self) -> None:
         """A process that cannot be made ends like any other."""
-        self._timer = None
         self._close_output()
-        reader, writer = os.pipe2(os.O_CLOEXEC)
+        self._started_s = self._loop.time()
+        try:
+            reader, writer = os.pipe2(os.O_CLOEXEC)
+        except OSError as error:
+            self._exited(Exit("start_failed", f"the process could not be started: {error}"))
+            return
+        self._gone.clear()
         os.set_blocking(reader, False)
         self._output = reader
-        self._loop.add_reader(reader, self._read)
-        self._started_s = self._loop.time()
-        self._gone.clear()
         try:
+            self._loop.add_reader(reader, self._read)
             self._process = self._spawner.start(
                 service_command(self._argv, env=self._env()),
                 on_exit=self._exited,
@@ -78,6 +82,8 @@ class Service:
                 stdout=writer,
                 stderr=writer,
             )
+        except OSError as error:  # no room for one more watch
+            self._exited(Exit("start_failed", f"the process could not be watched: {error}"))
         finally:
             os.close(writer)
 
@@ -89,15 +95,14 @@ class Service:
     async def stop(self, grace_s: float) -> None:
         """TERM, then KILL when ``grace_s`` is over; no restart. Returns when the process is gone."""
         self._stopping = True
-        if self._timer is not None:
-            self._timer.cancel()
+        self._timer.cancel()
         if self._process is not None:
             self._process.stop(grace_s)
             if (pid := self._process.pid) is not None and not self._process.is_ended:
                 # A service is not asked by message first, so TERM comes at once; not yet reaped, the pid is its own.
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGTERM)
-        await self._gone.wait()
+            await self._gone.wait()
         self._close_output()
 
     def _exited(self, end: Exit) -> None:
@@ -111,10 +116,11 @@ class Service:
         if self._loop.time() - self._started_s > CALM_S:
             self._backoff_ms = RESTART_MS_MIN
         self._log.warning("service ended", service=self.name, detail=end.detail, restart_in_ms=self._backoff_ms)
-        self._on_exit(end)
+        with told("hearing that a service has ended"):
+            self._on_exit(end)
         if not self._stopping:
             self.restarts += 1
-            self._timer = self._loop.call_later(self._backoff_ms / 1000, self.start)
+            self._timer.start(self._backoff_ms / 1000)
             self._backoff_ms = min(self._backoff_ms * 2, RESTART_MS_MAX)
 
     def _read(self) -> None:

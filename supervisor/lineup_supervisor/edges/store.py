@@ -30,6 +30,7 @@ import msgspec
 from lineup_protocol.errors import LineUpError
 from lineup_supervisor.core.txn import Key, Table
 from lineup_supervisor.edges.file_faults import FULL_ERRNOS, MAKE_ROOM, file_fault
+from lineup_supervisor.edges.store_copy import CopyStop
 from lineup_supervisor.edges.store_file import (
     DATA_NAME,
     MADE_ANEW,
@@ -43,7 +44,7 @@ from lineup_supervisor.edges.store_file import (
     trace_of_store,
     write_sum,
 )
-from lineup_supervisor.edges.store_keys import decode_key, encode_key
+from lineup_supervisor.edges.store_keys import decode_key, encode_key, encode_prefix
 from lineup_supervisor.edges.store_pages import check_pages
 from lineup_supervisor.edges.store_txn import LmdbTxn
 
@@ -78,9 +79,14 @@ class RawTxn:
     def __init__(self, env: lmdb.Environment, txn: lmdb.Transaction) -> None:
         self._env, self._txn = env, txn
 
-    def scan(self, table: str) -> Iterator[tuple[Key, dict[str, Any]]]:
-        for key, raw in self._txn.cursor(db=self._env.open_db(table.encode(), txn=self._txn)):
-            yield decode_key(bytes(key)), msgspec.msgpack.decode(raw)
+    def scan(self, table: str, prefix: Key = ()) -> Iterator[tuple[Key, dict[str, Any]]]:
+        """Rows whose key starts with ``prefix``, in order. Whoever writes meanwhile takes a list first."""
+        cursor = self._txn.cursor(db=self._env.open_db(table.encode(), txn=self._txn))
+        start = encode_prefix(prefix)
+        found = cursor.set_range(start) if start else cursor.first()
+        while found and bytes(cursor.key()).startswith(start):
+            yield decode_key(bytes(cursor.key())), msgspec.msgpack.decode(cursor.value())
+            found = cursor.next()
 
     def put(self, table: str, key: Key, row: dict[str, Any]) -> None:
         db = self._env.open_db(table.encode(), txn=self._txn)
@@ -311,26 +317,35 @@ class Store:
             extend(self.directory / DATA_NAME, wanted)
             env.set_mapsize(wanted)
 
-    def copy(self, destination: Path) -> None:
-        """A hot, consistent, compact copy as the file ``destination``, which must not exist; durable at the end."""
+    def copy(self, destination: Path, stop: CopyStop | None = None) -> None:
+        """A hot, consistent, compact copy as the file ``destination``, which must not exist; durable at the end.
+
+        ``stop`` ends it from another thread; it raises then. Two copies at once need two destinations.
+        """
         assert not destination.exists()
-        with self._gate.shared(), _typed(self.directory):
-            partial = destination.with_name(destination.name + ".partial")
-            shutil.rmtree(partial, ignore_errors=True)
+        partial = destination.with_name(destination.name + ".partial")
+        with _typed(self.directory):
             partial.mkdir(mode=0o700)
             try:
-                self._environment().copy(str(partial), compact=True)
-                _finish_copy(partial)
+                with open(partial / DATA_NAME, "xb", buffering=0) as file:
+                    fd = file.fileno()
+                    with self._gate.shared(), (stop or CopyStop()).of(fd):
+                        self._environment().copyfd(fd, compact=True)
+                _finish_copy(partial)  # which takes as long as the disk wants: the store itself may be closed meanwhile
                 os.rename(partial / DATA_NAME, destination)
                 fsync_directory(destination.parent)
             finally:
                 shutil.rmtree(partial, ignore_errors=True)
 
-    def stat(self) -> StoreStat:
-        info = self._environment().info()
-        page: int = self._environment().stat()["psize"]
-        blocks = os.stat(self.directory / DATA_NAME).st_blocks
-        return StoreStat((info["last_pgno"] + 1) * page, info["map_size"], blocks * 512, info["num_readers"])
+    def stat(self) -> StoreStat | None:
+        """Never waits. None while it cannot be said: it is being opened anew or grown, or its file is not there."""
+        with self._gate.tried() as is_in, contextlib.suppress(OSError, lmdb.Error):
+            if is_in and self._env is not None:
+                info = self._env.info()
+                page: int = self._env.stat()["psize"]
+                blocks = os.stat(self.directory / DATA_NAME).st_blocks
+                return StoreStat((info["last_pgno"] + 1) * page, info["map_size"], blocks * 512, info["num_readers"])
+        return None
 
     def warning(self) -> str | None:
         """One sentence about where the store lies, if there is something to say."""
@@ -367,15 +382,23 @@ class Store:
             return True
 
     def _reopen(self) -> None:
-        """Raises LineUpError ``storage_full`` if even that fails; the next transaction tries again."""
+        """Raises LineUpError ``storage_full`` if even that fails, for any reason; the next transaction tries again."""
         with self._gate.exclusive(), _typed(self.directory):
             assert not self._is_closed, "the store is closed"
             if self._env is not None:
                 self._map_bytes = self._env.info()["map_size"]
                 self._env.close()
                 self._env = None
-            self._open_env(self._map_bytes)
-            self._dbs = {name: self._environment().open_db(name.encode(), create=False) for name in self._dbs}
+            try:
+                self._open_env(self._map_bytes)
+                self._dbs = {name: self._environment().open_db(name.encode(), create=False) for name in self._dbs}
+            except BaseException as error:
+                if self._env is not None:
+                    self._env.close()
+                    self._env = None
+                if isinstance(error, OSError) or getattr(error, "code", 0) in errno.errorcode:
+                    raise _full(self.directory, str(error)) from error
+                raise
 
     def _environment(self) -> lmdb.Environment:
         assert not self._is_closed, "the store is closed"
@@ -415,9 +438,24 @@ class _Gate:
         try:
             yield
         finally:
-            with self._changed:
-                self._shared -= 1
-                self._changed.notify_all()
+            self._leave()
+
+    @contextmanager
+    def tried(self) -> Iterator[bool]:
+        """The same without waiting: False if that would be necessary, and then nothing is held."""
+        with self._changed:
+            is_in = not self._exclusive
+            self._shared += is_in
+        try:
+            yield is_in
+        finally:
+            if is_in:
+                self._leave()
+
+    def _leave(self) -> None:
+        with self._changed:
+            self._shared -= 1
+            self._changed.notify_all()
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:

@@ -96,8 +96,8 @@ class MemoryTxn:
         self._undo.append((table.name, encoded_key, entry))
         return True
 
-    def first(self, table: Table[Any], prefix: Key) -> Key | None:
-        return next((key for key, _ in self.scan(table, prefix)), None)
+    def first(self, table: Table[Any], prefix: Key, *, after: Key | None = None, reverse: bool = False) -> Key | None:
+        return next((key for key, _ in self.scan(table, prefix, after=after, reverse=reverse)), None)
 
     def scan(
         self, table: Table[R], prefix: Key = (), *, after: Key | None = None, reverse: bool = False

@@ -73,13 +73,14 @@ class LmdbTxn:
         self.dirty |= gone
         return gone
 
-    def first(self, table: Table[Any], prefix: Key) -> Key | None:
+    def first(self, table: Table[Any], prefix: Key, *, after: Key | None = None, reverse: bool = False) -> Key | None:
         assert not self._closed, "the transaction has ended"
         known = self._known.get(table.name) or self._begin(table.name)
         self._write_out(known)
         start = encode_prefix(prefix)
+        bound = None if after is None else encode_prefix(after)
         cursor = self._txn.cursor(db=known.db)
-        if not cursor.set_range(start):
+        if not (_seek_last(cursor, prefix_end(start), bound) if reverse else _seek_first(cursor, start, bound)):
             return None
         found: Any = cursor.key()
         return _key(table, found) if found.startswith(start) else None
