@@ -51,10 +51,13 @@ class Config:
     limits_stdout_kb_per_second: int = limits.WORKER_STDOUT_KB_PER_SECOND_MAX
     retention_calls_days: int = Policy().calls_kept_ms // _DAY_MS
     retention_calls_max: int = Policy().calls_kept_max
+    retention_calls_mb_max: int = Policy().calls_kept_bytes_max // _MIB
     retention_interactions_days: int = Policy().interactions_kept_ms // _DAY_MS
     retention_interactions_max: int = Policy().interactions_kept_max
+    retention_interactions_mb_max: int = Policy().interactions_kept_bytes_max // _MIB
     retention_sessions_days: int = Policy().sessions_kept_ms // _DAY_MS
     retention_sessions_max: int = Policy().sessions_kept_max
+    retention_sessions_mb_max: int = Policy().sessions_kept_bytes_max // _MIB
     retention_timeline_entries_max: int = Policy().timeline_entries_max
     retention_audit_rows_max: int = Policy().audit_rows_max
     log_level: str = "info"
@@ -71,10 +74,13 @@ class Config:
             quarantine_window_ms=self.restarts_quarantine_window_ms,
             calls_kept_ms=self.retention_calls_days * _DAY_MS,
             calls_kept_max=self.retention_calls_max,
+            calls_kept_bytes_max=self.retention_calls_mb_max * _MIB,
             interactions_kept_ms=self.retention_interactions_days * _DAY_MS,
             interactions_kept_max=self.retention_interactions_max,
+            interactions_kept_bytes_max=self.retention_interactions_mb_max * _MIB,
             sessions_kept_ms=self.retention_sessions_days * _DAY_MS,
             sessions_kept_max=self.retention_sessions_max,
+            sessions_kept_bytes_max=self.retention_sessions_mb_max * _MIB,
             timeline_entries_max=self.retention_timeline_entries_max,
             audit_rows_max=self.retention_audit_rows_max,
             limits_max=tuple(
@@ -143,10 +149,13 @@ RULES: dict[str, dict[str, _Rule]] = {
     "retention": {
         "calls_days": _Rule(1, 36_500),
         "calls_max": _Rule(1_000, 10_000_000),
+        "calls_mb_max": _Rule(16, 1 << 20),
         "interactions_days": _Rule(0, 36_500),
         "interactions_max": _Rule(1_000, 10_000_000),
+        "interactions_mb_max": _Rule(16, 1 << 20),
         "sessions_days": _Rule(0, 36_500),
         "sessions_max": _Rule(100, 1_000_000),
+        "sessions_mb_max": _Rule(16, 1 << 20),
         "timeline_entries_max": _Rule(0, 10_000_000),
         "audit_rows_max": _Rule(10_000, 100_000_000),
     },

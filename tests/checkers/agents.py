@@ -114,14 +114,42 @@ def _all_ended(
 
 
 def check_receipts(history: History) -> Iterator[Fault]:
-    """The same message_id gets the same receipt, but for refusals that ask to try again. The record may be left out."""
+    """The same message_id gets the same receipt, but for refusals that ask to try again. Of the messages that make one
+    call, all but the first get its record, as it is at the time."""
     for log in history.agents.values():
         first: dict[str, tuple[object, ...]] = {}
         for _, frame in log.frames("received", RECEIPT):
             payload = frame["payload"]
             if payload.get("code") in ("storage_full", "rate_limited", "runtime_stopping"):
                 continue
-            answer = (payload["accepted"], payload.get("code"))
+            refusal = None if payload["accepted"] else (payload.get("code"), payload["message"], payload.get("detail"))
+            answer = (payload["accepted"], "detail" in payload, refusal)
             if first.setdefault(payload["reply_to"], answer) != answer:
                 before = first[payload["reply_to"]]
                 yield Fault("receipts", f"{log.agent_id}: {payload['reply_to']} was answered {before}, then {answer}")
+        yield from _records_of(log)
+
+
+def _records_of(log: AgentLog) -> Iterator[Fault]:
+    """Whoever sends a call again may have no other way to its result: the Runtime may take it for delivered."""
+    asked = {frame["message_id"]: frame["payload"]["call_id"] for _, frame in log.frames("sent", CALL)}
+    bare: dict[str, str] = {}  # call_id → the message that made it
+    ends: dict[tuple[str, str], dict[str, object]] = {}  # (link, call_id) → the result that came on it
+    for entry, frame in log.frames("received", RECEIPT, RESULT):
+        payload = frame["payload"]
+        if frame["type"] == RESULT:
+            ends[entry.link, payload["call_id"]] = payload
+            continue
+        call_id = asked.get(payload["reply_to"])
+        if call_id is None or not payload["accepted"]:
+            continue
+        record = payload.get("detail")
+        if record is None:
+            if bare.setdefault(call_id, payload["reply_to"]) != payload["reply_to"]:
+                yield Fault("receipts", f"{log.agent_id}: a resend of {call_id} was answered without its record")
+            continue
+        end = ends.get((entry.link, call_id))
+        told = ("call_id", "status", "result", "error") if end is not None else ("call_id",)
+        expected = end if end is not None else {"call_id": call_id}
+        if any(record.get(name) != expected.get(name) for name in told):
+            yield Fault("receipts", f"{log.agent_id}: {call_id} was {expected}, its record is {record}")

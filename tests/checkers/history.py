@@ -81,6 +81,28 @@ class Look:
 
 
 @dataclass
+class Waits:
+    """A moment in which nobody but a person has anything left to do: ``(instance_id, app_scope)`` of who needs a
+    process for a call and has none, of who has one, and of these of who has nothing open but questions and pages that
+    nobody looks at."""
+
+    waiting: list[tuple[str, str]] = field(default_factory=list)
+    places: list[tuple[str, str]] = field(default_factory=list)
+    could_go: list[tuple[str, str]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """What an event that was refused has changed: ``table`` for a row that came or went, ``table.field`` of one that
+    was there, ``timer.kind``. ``kind`` is message, command or action."""
+
+    kind: str
+    name: str
+    code: str
+    changed: tuple[str, ...]
+
+
+@dataclass
 class History:
     """One whole run. ``settled`` is true when it was brought to rest at its end, so that nothing may be left open."""
 
@@ -91,11 +113,16 @@ class History:
     tools: dict[str, dict[str, Any]] = field(default_factory=dict)
     restarts_max: int = 5
     starting_max: int = 4
+    workers_max: int = 64
+    inbox_max: int = 0  # 0: more than a run reaches
+    inbox_bytes_max: int = 0
     audit: list[dict[str, Any]] = field(default_factory=list)
     audit_head: dict[str, Any] = field(default_factory=dict)
     status: dict[str, Any] = field(default_factory=dict)
     looks: list[Look] = field(default_factory=list)  # in the order of their ``audit_rows``
     processes: list[str] = field(default_factory=list)
+    refusals: dict[str, Refusal] = field(default_factory=dict)  # by the event's id
+    waits: Waits = field(default_factory=lambda: Waits())
     unrest: str = ""
     stale: list[str] = field(default_factory=list)  # what a worker believed in a quiet moment against what Hosts knew
     settled: bool = False

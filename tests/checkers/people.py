@@ -56,16 +56,17 @@ def _rows(history: History, kind: str) -> Iterator[tuple[int, Row]]:
 
 
 def check_actions(history: History) -> Iterator[Fault]:
-    """The same action_id gets the same answer, whatever happens in between."""
+    """The same action_id gets the same answer, whatever happens in between, but for refusals that ask to try again."""
     first: dict[str, Row] = {}
     repeatable = {
         e.data["action_id"]
         for e in history.host.of("action")
-        if e.data["name"] in ("interaction.present", "interaction.draft", "surface.event", "surface.patch")
+        if e.data["name"]
+        in ("interaction.present", "interaction.draft", "surface.event", "surface.patch", "pages.shown")
     }
     for entry in history.host.of("reply"):
         answer = dict(entry.data)
-        if answer["code"] in ("storage_full",) or answer["action_id"] in repeatable:
+        if answer["code"] in ("storage_full", "rate_limited", "runtime_stopping") or answer["action_id"] in repeatable:
             continue
         if first.setdefault(answer["action_id"], answer) != answer:
             yield Fault("actions", f"{answer['action_id']} was answered {first[answer['action_id']]}, then {answer}")

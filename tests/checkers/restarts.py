@@ -9,7 +9,7 @@ from checkers.history import Fault, History
 
 WINDOW_MS = 60_000
 LATE_STARTS_MAX = 2
-PEACEFUL = ("stopped", "supervisor killed")
+PEACEFUL = ("stopped", "supervisor killed", "start_failed", "unconfined")
 
 
 def check_restarts(history: History) -> Iterator[Fault]:

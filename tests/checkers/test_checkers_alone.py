@@ -84,8 +84,39 @@ def test_outbox(entries: Any, expected: str) -> None:
 
 
 def test_receipts() -> None:
-    made = history(WELCOME, call(), receipt(), receipt(accepted=False, code="unauthorized"))
+    made = history(WELCOME, call(), receipt(), receipt(accepted=False, code="unauthorized", message="no"))
     assert len(words(check_receipts, made)) == 1
+
+
+RECORD = {"call_id": "k", "status": "completed", "result": {"n": 1}}
+
+
+@pytest.mark.parametrize(
+    ("entries", "expected"),
+    [
+        ((call(), receipt(), result(1), call(), receipt()), ""),
+        ((call(), receipt(), result(1), call("k", "m2"), receipt("m2", detail=RECORD)), ""),
+        ((call(), call(), receipt(detail={"call_id": "k", "status": "running"}), result(1)), ""),
+        ((call(), receipt(), result(1), call("k", "m2"), receipt("m2")), "without its record"),
+        ((call(), receipt(detail=RECORD), call(), receipt()), "was answered"),
+        ((call(), receipt(), call(), receipt(detail=RECORD)), "was answered"),
+        ((call(), result(1), receipt(detail=RECORD | {"status": "running"})), "its record is"),
+        ((call(), result(1), receipt(detail=RECORD | {"result": {"n": 2}})), "its record is"),
+        ((call(), receipt(detail=RECORD | {"call_id": "k2"})), "its record is"),
+        (
+            (
+                call(),
+                receipt(accepted=False, code="app_disabled", message="no", detail={"n": 1}),
+                receipt(accepted=False, code="app_disabled", message="no"),
+            ),
+            "was answered",
+        ),
+    ],
+)
+def test_receipts_of_a_call_sent_again(entries: Any, expected: str) -> None:
+    found = words(check_receipts, history(WELCOME, *entries))
+    assert len(found) == bool(expected)
+    assert all(expected in each for each in found)
 
 
 def test_a_result_that_nobody_sent() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from checkers import agents, audit, causes, comparison, operations, people, refusals, remains, restarts, workers
+from checkers import agents, audit, causes, comparison, operations, people, places, refusals, remains, restarts, workers
 from checkers.history import Fault, History
 
 CHECKERS = (
@@ -18,13 +18,19 @@ CHECKERS = (
     people.check_focus,
     operations.check_operations,
     refusals.check_refused,
+    refusals.check_nothing_changed,
     refusals.check_schemas,
     refusals.check_links,
+    refusals.check_attempts,
     refusals.check_clock_of_questions,
     restarts.check_restarts,
     restarts.check_closed,
     restarts.check_late_starts,
     restarts.check_share,
+    places.check_places,
+    places.check_who_goes,
+    places.check_who_waits,
+    places.check_room,
     audit.check_chain,
     audit.check_refusals,
     remains.check_rest,

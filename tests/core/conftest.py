@@ -94,16 +94,21 @@ class Stage:
         return result
 
     def refused(self, rule: Callable[[Ctx], Any]) -> LineUpError:
-        """One event that must be refused: the error, after a look that nothing was written."""
-        before = self.store.dump()
+        """One event that must be refused: the error, after a look that nothing was written but what it costs."""
+        before = self._dump()
         with self.store.write() as txn:
             ctx = self._ctx(txn, "test")
             with pytest.raises(LineUpError) as caught:
                 rule(ctx)
-        assert self.store.dump() == before
+        assert self._dump() == before
         assert ctx.effects() == []
         assert ctx.extra_changes == []
         return caught.value
+
+    def _dump(self) -> dict[str, Any]:
+        paid = {"app_budget": 0, "app_budget_ms": 0, "person_budget": 0, "person_budget_ms": 0}
+        surfaces = [msgspec.structs.replace(row, **paid) for row in self.rows(schema.SURFACES)]
+        return {**self.store.dump(), "surfaces": surfaces}
 
     def look(self, question: Callable[[Any], T]) -> T:
         with self.store.read() as txn:

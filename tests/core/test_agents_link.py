@@ -259,6 +259,17 @@ def test_an_action_twice_has_one_effect(core: Core) -> None:
     assert core.dump() == before
 
 
+def test_a_refusal_that_asks_to_try_again_is_not_kept(core: Core) -> None:
+    core.call_accepted("lab.direct")
+    core.start("lab")
+    core.stop()
+    args = {"call_id": "k2", "tool_id": "lab.direct", "input": {"n": 1}, "conversation_id": "c1"}
+    refused = core.action("call.start", actor="operator", action_id="x-1", **args)
+    assert refused.code == "runtime_stopping"
+    core.boot()
+    assert core.action("call.start", actor="operator", action_id="x-1", **args).accepted
+
+
 def test_a_watcher_hears_of_every_change(core: Core) -> None:
     from lineup_supervisor.core import events as ev
 

@@ -329,3 +329,62 @@ def test_instances_of_every_conversation_close(stage: Any, make_manifest: Make) 
     for instance_id in (here.instance_id, there):
         assert stage.row(schema.INSTANCES, instance_id).state == InstanceState.CLOSED
     assert {row.app_scope for row in stage.rows(schema.INSTANCES) if row.state != InstanceState.CLOSED} == {"chat"}
+
+
+# the distribution beside a full inventory
+
+
+def grown(make_manifest: Make, make_tool: Make, length: int) -> dict[str, Any]:
+    tool = make_tool("board.open", description="x" * length)
+    return make_manifest("board", trusted=True, kind="bundled", version=f"{length}.0.0", tools=[tool])
+
+
+def test_the_distribution_is_installed_whatever_strangers_have_taken(
+    stage: Any, make_manifest: Make, make_tool: Make, small_limits: Any
+) -> None:
+    """Else a new version of the Runtime would not start on a home with a full inventory."""
+    stage.run(lambda ctx: apps.install_own(ctx, [bundle(grown(make_manifest, make_tool, 10))]))
+    for name in ("first", "second", "third"):
+        stage.wall_ms += 1000
+        stage.run(install(make_manifest(name)))
+    size = len(canonical_json(stage.look(inventory.visible_tools)))
+    with small_limits(INVENTORY_BYTES_MAX=size):
+        stage.run(lambda ctx: apps.install_own(ctx, [bundle(grown(make_manifest, make_tool, 20))]))
+        assert visible(stage) == ["board.open", "chat.say", "first.open", "second.open"]
+        assert stage.row(schema.APPS, "board").version == "20.0.0"
+        row = stage.row(schema.APPS, "third")
+        assert (row.enabled, row.quarantined) == (True, True)
+        assert f"at most {size} are allowed" in row.quarantine_reason
+        (audited,) = stage.audited("app.quarantined")
+        assert audited.subjects == ("third",)
+        stage.run(lambda ctx: apps.install_own(ctx, [bundle(grown(make_manifest, make_tool, 20))]))
+        assert len(stage.audited("app.quarantined")) == 1, "the next start changes nothing"
+
+        assert stage.refused(lambda ctx: apps.enable(ctx, "third")).code == "conflict"
+        stage.run(lambda ctx: apps.disable(ctx, "second"))
+        stage.run(lambda ctx: apps.enable(ctx, "third"))
+        assert visible(stage) == ["board.open", "chat.say", "first.open", "third.open"]
+        assert stage.refused(lambda ctx: apps.enable(ctx, "second")).code == "conflict"
+        stage.run(lambda ctx: apps.remove(ctx, "first"))
+        stage.run(lambda ctx: apps.enable(ctx, "second"))
+
+
+def test_the_distribution_alone_is_not_bounded(
+    stage: Any, make_manifest: Make, make_tool: Make, small_limits: Any
+) -> None:
+    with small_limits(INVENTORY_BYTES_MAX=10):
+        stage.run(lambda ctx: apps.install_own(ctx, [bundle(grown(make_manifest, make_tool, 10))]))
+    assert visible(stage) == ["board.open", "chat.say"]
+
+
+def test_a_part_of_the_distribution_that_is_enabled_again_finds_its_room(
+    stage: Any, make_manifest: Make, make_tool: Make, small_limits: Any
+) -> None:
+    stage.run(lambda ctx: apps.install_own(ctx, [bundle(grown(make_manifest, make_tool, 10))]))
+    stage.run(lambda ctx: apps.disable(ctx, "board"))
+    stage.run(install(make_manifest("notes")))
+    size = len(canonical_json(stage.look(inventory.visible_tools)))
+    with small_limits(INVENTORY_BYTES_MAX=size):
+        stage.run(lambda ctx: apps.enable(ctx, "board"))
+    assert visible(stage) == ["board.open", "chat.say"]
+    assert stage.row(schema.APPS, "notes").quarantined

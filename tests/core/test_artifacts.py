@@ -206,10 +206,38 @@ def test_what_a_crash_kept_from_being_written_comes_at_the_next_start(
     assert path.read_bytes() == PNG + b"a"
     assert stage.look(BlobFolder(folder).catch_up) == 0
     path.write_bytes(PNG)  # cut short
-    (folder / ".half-written").write_bytes(b"x")
+    (folder / ".0123456789abcdef").write_bytes(b"x")
     assert stage.look(BlobFolder(folder).catch_up) == 1
     assert [(p.name, p.read_bytes()) for p in folder.iterdir()] == [(path.name, PNG + b"a")]
     assert stage.row(schema.ARTIFACTS, kept_in).exported_ms is None
+
+
+def test_what_people_keep_beside_the_exports_is_left_alone(stage: Any, board: Instance, tmp_path: Path) -> None:
+    folder = tmp_path / "artifacts"
+    (folder / ".git").mkdir(parents=True)
+    (folder / ".0123456789abcdef").mkdir()  # the name of a half-written file, but none
+    for name in (".gitignore", ".notes.txt", ".0123456789abcdef0", "mine.png"):
+        (folder / name).write_text("mine")
+    before = sorted(folder.iterdir())
+    assert stage.look(BlobFolder(folder).catch_up) == 0
+    assert sorted(folder.iterdir()) == before
+
+
+def test_an_export_that_cannot_be_written_does_not_keep_back_the_others(
+    stage: Any, board: Instance, tmp_path: Path
+) -> None:
+    names = []
+    for title in "abc":
+        artifact_id = stage.run(submit(board, title=title, content=PNG + title.encode()))["artifact_id"]
+        stage.run(lambda ctx, id_=artifact_id: artifacts.export(ctx, id_))
+        names.append(artifacts.public(stage.row(schema.ARTIFACTS, artifact_id))["file_name"])
+    folder = tmp_path / "artifacts"
+    for name in names[:2]:
+        (folder / name).mkdir(parents=True)  # a folder in the place of a file
+    with pytest.raises(OSError, match="directory"):
+        stage.look(BlobFolder(folder).catch_up)
+    assert (folder / names[2]).read_bytes() == PNG + b"c"
+    assert sorted(path.name for path in folder.iterdir()) == sorted(names)
 
 
 def test_a_name_that_is_not_the_content_is_a_bug(tmp_path: Path) -> None:

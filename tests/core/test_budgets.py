@@ -7,6 +7,7 @@ import pytest
 from core.harness import Core, Worker
 from lineup_protocol import limits
 from lineup_supervisor.core.policy import Policy
+from lineup_supervisor.core.schema import BUDGETS
 
 
 def ready(core: Core) -> Worker:
@@ -58,3 +59,14 @@ def test_too_many_refusals_end_the_worker_as_a_violation(monkeypatch: pytest.Mon
     assert result["error"]["code"] == "app_crashed"
     assert result["error"]["detail"] == {"reason": "violation", "ends": 1}
     assert "rate_limited" in result["error"]["message"]
+
+
+def test_no_count_is_left_of_a_closed_instance() -> None:
+    """What it still says is refused and counted; with its process the count goes too."""
+    core = Core()
+    worker = ready(core)
+    core.did("instance.close", instance_id=worker.instance_id, force=True)
+    assert worker.refused("tool.complete", call_id="k1", result={"n": 1}) == "app_closed"
+    assert len(list(core.scan(BUDGETS))) == 1
+    worker.exit("stopped")
+    assert list(core.scan(BUDGETS)) == []

@@ -110,6 +110,24 @@ def test_an_identical_resend_gets_the_record(core: Core) -> None:
     assert len(worker.deliveries("tool.call")) == 1
 
 
+def test_a_receipt_that_had_the_record_has_it_when_the_message_comes_again(core: Core) -> None:
+    """The agent may never have seen it, and the result, which was taken over before, does not come again."""
+    core.call_accepted("lab.direct", message_id="m-1")
+    first = core.call("lab.direct", message_id="m-2")
+    assert core.call("lab.direct", message_id="m-2") == first
+    worker = core.start("lab")
+    worker.take("k1")
+    worker.accept("tool.complete", call_id="k1", result={"n": 5})
+    core.send("ack", {"seq": 1})
+    again = core.call("lab.direct", message_id="m-2")
+    assert (again["accepted"], again["detail"]["status"], again["detail"]["result"]) == (True, "completed", {"n": 5})
+    other = core.call("lab.direct", call_id="k2", message_id="m-2")
+    assert other["detail"]["call_id"] == "k1", "whatever its content, it is the message of before"
+    assert "detail" not in core.call("lab.direct", message_id="m-1"), "the same receipt as the first time"
+    assert core.results("k2") == []
+    assert len(core.results("k1")) == 1
+
+
 @pytest.mark.parametrize(("change", "conversation"), [({"n": 2}, "c1"), ({"n": 1}, "c9")])
 def test_other_content_under_a_known_call_id_is_a_conflict(core: Core, change: Any, conversation: str) -> None:
     core.call_accepted("lab.direct")

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from core.harness import Core, Worker, status_of
-from lineup_supervisor.core import effects as fx
 from lineup_supervisor.core import events as ev
 from lineup_supervisor.core.policy import Policy
 from lineup_supervisor.core.schema import CALLS, INBOX, INSTANCES, START_QUEUE, WORKERS
@@ -367,8 +366,6 @@ def test_lost_effects_are_made_good_by_the_next_boot(core: Core) -> None:
     worker = core.start("lab")
     worker.take("k1")
     frame = {"type": "tool.complete", "id": "z", "body": {"call_id": "k1", "result": RESULT}}
-    from lineup_supervisor.core import events as ev
-
     core.do(
         ev.WorkerFrame(event_id=core.new_id(), instance_id=worker.instance_id, incarnation=1, frame=frame),
         lose_effects=True,
@@ -476,8 +473,10 @@ def test_restart_intensity_closes_the_instance(core: Core) -> None:
 def test_crashes_far_apart_do_not_add_up(core: Core) -> None:
     core.call_accepted("lab.launch")
     for _ in range(12):
-        core.unstarted.pop().run().exit("killed")
+        worker = core.unstarted.pop().run()
         core.advance(13)
+        worker.exit("killed")
+        core.advance(6)
     assert core.instance("lab").state != "closed"
 
 
@@ -512,15 +511,6 @@ def test_a_start_that_cannot_work_ends_the_call_and_restores_interact(core: Core
     assert core.row(INSTANCES, chat.instance_id).state == "foreground"
 
 
-def test_a_spawn_that_fails_is_tried_again_then_given_up(core: Core) -> None:
-    core.call_accepted("lab.launch")
-    for _ in range(6):
-        core.unstarted.pop().exit("start_failed")
-        core.advance(6)
-    assert core.result()["error"]["code"] == "app_crashed"  # type: ignore[index]
-    assert core.row(INSTANCES, core.instance("chat").instance_id).state == "foreground"
-
-
 def test_an_unknown_protocol_version_is_refused_by_name(core: Core) -> None:
     core.call_accepted("lab.direct")
     worker = core.unstarted.pop()
@@ -529,46 +519,6 @@ def test_an_unknown_protocol_version_is_refused_by_name(core: Core) -> None:
     assert worker.messages[-1]["type"] == "worker.refuse"
     assert worker.messages[-1]["body"]["code"] == "protocol_unsupported"
     assert core.result()["error"]["code"] == "app_start_failed"  # type: ignore[index]
-
-
-def test_reclaiming_takes_the_least_recently_used_first(core: Core) -> None:
-    core.call_accepted("lab.direct", call_id="k1")
-    first = core.start("lab")
-    first.accept("tool.complete", call_id="k1", result=RESULT)
-    core.advance(1)
-    core.call_accepted("lab2.direct", call_id="k2")
-    second = core.start("lab2")
-    second.accept("tool.complete", call_id="k2", result=RESULT)
-    core.do(ev.ReclaimWorkers(event_id=core.new_id(), count=1))
-    assert (first.stopped, second.stopped) == ("reclaimed", None)
-    first.exit("stopped")
-    assert core.row(INSTANCES, first.instance_id).state == "suspended"
-
-
-def idle(core: Core, scope: str, call_id: str) -> Worker:
-    """A worker that has done its call, in the background."""
-    core.call_accepted(f"{scope}.direct", call_id=call_id)
-    worker = core.start(scope)
-    worker.accept("tool.complete", call_id=call_id, result=RESULT)
-    core.advance(1)
-    return worker
-
-
-def test_no_more_workers_are_let_go_of_than_starts_wait_and_none_by_a_question() -> None:
-    core = Core(policy=Policy(workers_max=2))
-    core.connect("a1")
-    first, second = idle(core, "lab", "k1"), idle(core, "lab2", "k2")
-    core.call_accepted("lab.direct", call_id="k3", conversation="c2")
-    assert [first.stopped, second.stopped] == ["reclaimed", None]
-    before = core.dump()
-    assert [type(e) for e in core.do(ev.HostQuery(event_id=core.new_id(), reply_to="h", name="status", args={}))] == [
-        fx.ReplyHost
-    ]
-    assert core.dump() == before
-    core.send("ping", {})
-    assert [first.stopped, second.stopped] == ["reclaimed", None], "one place is enough for one start"
-    first.exit("stopped")
-    assert core.start("lab").instance_id == core.instance("lab", "c2").instance_id
 
 
 def test_hello_twice_is_a_violation(core: Core) -> None:

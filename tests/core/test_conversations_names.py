@@ -1,10 +1,12 @@
-"""What a conversation is called before a person names it: its first words, or the tool that opened it."""
+"""What a conversation is called before a person names it: its first words, or the tool that opened it; and whom it is
+with."""
 
 from __future__ import annotations
 
 import pytest
 
 from core.harness import Core
+from lineup_supervisor.core.schema import TIMELINE
 from lineup_supervisor.core.timeline import FIRST_WORDS_LENGTH_MAX
 
 
@@ -53,3 +55,15 @@ def test_one_that_a_call_opens_is_called_like_the_tool(core: Core) -> None:
     title = next(tool["title"] for tool in inventory["payload"]["tools"] if tool["id"] == "lab.launch")
     core.call_accepted("lab.launch", conversation="c9")
     assert name(core, "c9") == title
+
+
+def test_nothing_is_said_where_nobody_reads_it(core: Core) -> None:
+    """The command line calls tools; a text to it would be kept for nobody, and other agents have no say there."""
+    core.action(
+        "call.start", actor="operator", call_id="k1", tool_id="lab.launch", input={"n": 1}, conversation_id="cli"
+    )
+    before = dict(core.scan(TIMELINE, "cli"))
+    refused = core.action("person.text", conversation_id="cli", text="hello?")
+    assert (refused.accepted, refused.code) == (False, "unauthorized")
+    assert dict(core.scan(TIMELINE, "cli")) == before
+    assert core.action("conversation.open", agent_id="cli").code == "not_found"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from core.harness import Core
 from lineup_supervisor.core.policy import Policy
 from lineup_supervisor.core.schema import APPS, CALLS, OPEN_CALLS
+from simulation import bundles
 
 HOUR_S = 3_600
 
@@ -63,3 +64,22 @@ def test_e6_the_operators_own_bounds_hold() -> None:
     core = Quiet(policy=Policy(restarts_max=1, quarantine_closures_max=7))
     core.connect("a1")
     assert len(an_hour_of_crashes(core)) == 2 * 7
+
+
+def test_the_crashes_of_an_old_version_say_nothing_against_the_new_one() -> None:
+    core = Core(policy=Policy(restarts_max=0))
+    core.connect("a1")
+    core.did("apps.add", actor="operator", bundle=bundles.GUESTS["1.0.0"])
+    old = []
+    for n in range(core.policy.quarantine_closures_max):
+        core.call_accepted("guest.launch", call_id=f"k{n}", conversation=f"c{n}")
+        old.append(core.start("guest"))
+    core.did("apps.add", actor="operator", bundle=bundles.GUESTS["2.0.0"])
+    for worker in old:
+        worker.exit("killed")
+    row = core.row(APPS, "guest")
+    assert (row.version, row.quarantined, row.crashes) == ("2.0.0", False, ())
+    for n in range(core.policy.quarantine_closures_max):
+        core.call_accepted("guest.launch", call_id=f"n{n}", conversation=f"c{n}")
+        core.start("guest").exit("killed")
+    assert core.row(APPS, "guest").quarantined

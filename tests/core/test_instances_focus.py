@@ -8,7 +8,8 @@ import pytest
 
 from core.harness import Core, Worker
 from lineup_supervisor.core.policy import Policy
-from lineup_supervisor.core.schema import INSTANCES, SESSIONS, SNAPSHOTS
+from lineup_supervisor.core.schema import INSTANCES, INTERACTIONS, NOTIFICATIONS, SESSIONS, SNAPSHOTS
+from simulation import bundles
 
 RESULT = {"n": 1}
 
@@ -186,6 +187,18 @@ def test_an_app_closes_when_nothing_of_it_is_open(core: Core) -> None:
     assert worker.refused("tool.progress", call_id="k1", progress=0.5) == "app_closed"
 
 
+def test_an_app_closes_while_a_person_is_asked_for_consent(core: Core) -> None:
+    """It cannot cancel that question, which is the Runtime's and might stay for a day: it ends with the instance."""
+    worker = opened(core, "lab", "k1")
+    worker.accept("tool.complete", call_id="k1", result=RESULT)
+    worker.accept("capability.request", capability="notification.show", reason="to tell", arguments={"title": "T"})
+    (asked,) = core.questions()
+    worker.accept("lifecycle.close", reason="done")
+    assert state(core, "lab") == "closed"
+    assert core.row(INTERACTIONS, asked["interaction_id"]).status == "cancelled"
+    assert list(core.scan(NOTIFICATIONS)) == []
+
+
 def test_interact_neither_closes_nor_leaves_nor_comes(core: Core) -> None:
     core.send("message.text", {"text": "hi"}, conversation="c1")
     chat = core.start("chat")
@@ -301,3 +314,127 @@ def test_a_session_is_continued_by_a_new_instance(core: Core) -> None:
     core.start("lab")
     assert state(core, "lab") == "foreground", "its code has run, so it is really there"
     assert core.row(SESSIONS, session_id).state == "read_only"
+
+
+@pytest.mark.parametrize("how", ["in the queue", "failed to start"])
+def test_who_was_left_before_the_start_is_started_when_looked_at_again(how: str) -> None:
+    core = Core(policy=Policy(workers_starting_max=1))
+    core.connect("a1")
+    session_id = core.row(INSTANCES, opened(core, "lab", "k1").instance_id).session_id
+    core.did("instance.close", instance_id=core.instance("lab").instance_id, force=True)
+    core.workers[core.instance("lab").instance_id, 1].exit("stopped")
+    if how == "in the queue":
+        core.call_accepted("lab2.launch", call_id="k2", conversation="c2")
+    instance_id = core.did("session.continue", session_id=session_id)["instance_id"]
+    core.did("conversation.home", conversation_id="c1")
+    if how == "in the queue":
+        core.start("lab2")
+    else:
+        core.unstarted[0].exit("start_failed")
+    core.advance(120)
+    assert core.unstarted == [], "nobody looks at it"
+    core.did("instance.front", instance_id=instance_id)
+    core.start("lab")
+    assert state(core, "lab") == "foreground"
+    core.did("conversation.home", conversation_id="c1")
+    core.advance(120)
+    core.workers[instance_id, core.row(INSTANCES, instance_id).incarnation].exit("stopped")
+    core.did("instance.front", instance_id=instance_id)
+    assert core.unstarted == [], "it has run once, and nothing of it is on the screen"
+
+
+# what a call gives back is what calls have taken
+
+
+def made(core: Core, worker: Worker, tool_id: str, call_id: str) -> None:
+    """A call of this tool, from its beginning to its end."""
+    core.call_accepted(tool_id, call_id=call_id)
+    worker.take(call_id)
+    worker.accept("tool.complete", call_id=call_id, result=RESULT)
+
+
+def peek() -> dict[str, Any]:
+    """``peek.direct`` asks to restore the focus, though it never takes it."""
+    manifest = bundles.lab("peek")
+    next(t for t in manifest["tools"] if t["id"] == "peek.direct")["target"]["restore_previous_focus"] = True
+    return manifest
+
+
+def test_a_call_that_took_no_screen_gives_none_back() -> None:
+    core = Core(manifests=(peek(),))
+    core.connect("a1")
+    core.call_accepted("peek.front", call_id="f")
+    worker = core.start("peek")
+    worker.take("f")
+    worker.accept("tool.complete", call_id="f", result=RESULT)
+    made(core, worker, "peek.direct", "d")
+    assert (focus(core), state(core, "peek")) == (["chat", "peek"], "foreground"), "the person looks at it"
+    made(core, worker, "peek.launch", "l")
+    assert focus(core) == ["chat", "peek"], "it was there before this call too"
+
+
+def test_a_call_that_took_no_screen_interrupts_no_operation() -> None:
+    timer = bundles.timer()
+    timer["tools"][0]["target"]["requires_foreground"] = False
+    timer["tools"] += [
+        bundles._tool("timer", "peek", "direct", restore=True),
+        bundles._tool("timer", "show", "launch", front=True, restore=True),
+    ]
+    core = Core(manifests=(timer,))
+    core.connect("a1")
+    core.call_accepted("timer.show", call_id="s")
+    worker = core.start("timer")
+    worker.take("s")
+    core.call_accepted("timer.start", {"duration_seconds": 600}, call_id="op")
+    made(core, worker, "timer.peek", "d")
+    worker.accept("tool.complete", call_id="s", result=RESULT)
+    assert core.result("op") is None
+    assert focus(core) == ["chat", "timer"], "an operation is under way"
+
+
+def test_a_place_below_the_top_is_given_back_too(core: Core) -> None:
+    """Else the finished MiniApp would come to the front when what is above it has finished."""
+    lab, lab2 = opened(core, "lab"), opened(core, "lab2")
+    lab.accept("tool.complete", call_id="k-lab", result=RESULT)
+    assert focus(core) == ["chat", "lab2"]
+    lab2.accept("tool.complete", call_id="k-lab2", result=RESULT)
+    assert (focus(core), state(core, "chat")) == (["chat"], "foreground")
+
+
+def test_what_a_person_has_chosen_stays(core: Core) -> None:
+    worker = opened(core, "lab")
+    core.did("conversation.home", conversation_id="c1")
+    core.did("instance.front", instance_id=worker.instance_id)
+    worker.accept("tool.complete", call_id="k-lab", result=RESULT)
+    assert focus(core) == ["chat", "lab"]
+
+
+def test_a_call_that_keeps_the_screen_keeps_it_for_good(core: Core) -> None:
+    worker = opened(core, "lab")
+    made(core, worker, "lab.front", "f")
+    worker.accept("tool.complete", call_id="k-lab", result=RESULT)
+    assert focus(core) == ["chat", "lab"]
+
+
+def test_what_an_app_takes_for_such_a_call_is_given_back(core: Core) -> None:
+    worker = opened(core, "lab")
+    core.did("conversation.home", conversation_id="c1")
+    worker.accept("lifecycle.foreground")
+    worker.accept("tool.complete", call_id="k-lab", result=RESULT)
+    assert focus(core) == ["chat"]
+
+
+def test_an_interact_that_crashes_in_front_is_replaced_in_front() -> None:
+    core = Core(policy=Policy(restarts_max=0))
+    core.connect("a1")
+    opened(core, "lab")
+    core.did("conversation.home", conversation_id="c1")
+    core.send("message.text", {"text": "hi"}, conversation="c1")
+    first = core.instance("chat").instance_id
+    core.start("chat").exit("killed")
+    assert core.instance("chat").instance_id != first
+    assert (focus(core), state(core, "chat"), state(core, "lab")) == (["lab", "chat"], "foreground", "background")
+    core.did("instance.front", instance_id=core.instance("lab").instance_id)
+    core.send("message.text", {"text": "hi"}, conversation="c1")
+    core.start("chat").exit("killed")
+    assert (focus(core), state(core, "chat"), state(core, "lab")) == (["chat", "lab"], "background", "foreground")

@@ -10,6 +10,7 @@ from core.harness import CONFIRM, Core, Worker
 from lineup_protocol import limits
 from lineup_protocol.times import to_rfc3339
 from lineup_supervisor.core.schema import INTERACTIONS
+from simulation import bundles
 
 ACTIONS = [{"id": "red", "label": "Red"}, {"id": "blue", "label": "Blue", "description": "like the sky"}]
 FIELDS = [
@@ -349,3 +350,29 @@ def test_an_answer_stays_in_the_record_of_a_question_whose_owner_was_closed(core
     core.did("instance.close", instance_id=worker.instance_id, force=True)
     row = core.row(INTERACTIONS, asked)
     assert (row.status, row.result) == ("failed", {"approved": True})
+
+
+@pytest.mark.parametrize("claims", [True, False])
+def test_what_a_lost_attempt_asked_does_not_stop_the_clock_of_the_next_one(claims: bool) -> None:
+    lab = bundles.lab()
+    next(tool for tool in lab["tools"] if tool["id"] == "lab.safe")["timeout_ms"] = 2_000
+    core = Core(manifests=(lab,))
+    core.call_accepted("lab.safe")
+    worker = core.start("lab")
+    if claims:
+        worker.take("k1")
+    request = {"kind": "confirm", "title": "T", "prompt": "P"}
+    lost = worker.accept("ui.request", request=request, parent_call_id="k1")
+    kept = worker.accept("ui.request", request=request, parent_call_id="k1", key="mine")
+    worker.exit("killed")
+    assert core.row(INTERACTIONS, lost["interaction_id"]).status == "cancelled"
+    core.advance(1)
+    again = core.start("lab")
+    again.take("k1")
+    found = again.accept("ui.request", request=request, parent_call_id="k1", key="mine")
+    assert found["interaction_id"] == kept["interaction_id"], "the next attempt finds it by its key"
+    core.advance(10)
+    assert core.result() is None, "it waits for the person"
+    core.did("interaction.answer", interaction_id=kept["interaction_id"], result={"approved": True})
+    core.advance(2.1)
+    assert core.result()["status"] == "expired"  # type: ignore[index]

@@ -21,13 +21,18 @@ from lineup_supervisor.core.schema import (
     OPEN_CALLS,
     OPERATIONS,
     OUTBOX_ITEMS,
+    SPARE,
     START_QUEUE,
     STARTS,
+    SURFACE_PARTS,
     TIMER_DUE,
     TIMERS,
     USAGE,
     WANTED,
+    WORKERS,
     Mark,
+    Spare,
+    SurfacePart,
     TimerRow,
     Usage,
 )
@@ -67,13 +72,27 @@ BREAKS = {
     "workers": (change(META, workers_live=9), "counted 9"),
     "nobody starts it": (lambda txn: [txn.delete(WANTED, k) for k, _ in list(txn.scan(WANTED))], "is not wanted"),
     "queue": (lambda txn: txn.put(START_QUEUE, ("lab", 1, "i-x"), Mark()), "in the start queue and not wanted"),
-    "starts": (change(STARTS, waiting=9), "starts under way and waiting are"),
+    "starts": (change(STARTS, waiting=9), "starts under way and waiting, places, and"),
+    "places": (change(META, policy=Policy(workers_max=2)), "lab2 has 2 places, 1 it may have"),
+    "spare": (lambda txn: txn.put(SPARE, ("lab", "i-x"), Spare()), "i-x is known to be spare and has no ready worker"),
+    "spare with work": (
+        lambda txn: [
+            txn.put(SPARE, ("lab", str(k[0])), Spare()) for k, w in list(txn.scan(WORKERS)) if w.state == "ready"
+        ],
+        "is known to be spare, with calls",
+    ),
+    "bytes of inboxes": (
+        lambda txn: txn.put(USAGE, ("lab", "inbox"), Usage(bytes=7)),
+        "bytes wait in inboxes, counted",
+    ),
     "room": (change(META, policy=Policy(workers_starting_max=5)), "lab4 waits to be started though there is room"),
     "share": (change(META, policy=Policy(workers_starting_max=2)), "2 starts of lab2 are under way, 1 may be"),
     "questions": (change(INTERACTIONS, status="cancelled"), "listed as open"),
-    "bytes of questions": (change(INTERACTIONS, charged=7), "waiting questions of ['chat'] are not counted"),
+    "bytes of deliveries": (change(WORKERS, sent_bytes=7), "deliveries and counts 7 bytes"),
+    "bytes of questions": (change(INTERACTIONS, charged=7), "which is not the sum of those that wait"),
     "room of questions": (lambda txn: txn.put(USAGE, ("lab", "questions"), Usage(bytes=7)), "count 7 bytes"),
     "operation": (change(OPERATIONS, state=OperationState.COMPLETED), "operation"),
+    "states": (lambda txn: txn.put(SURFACE_PARTS, ("f-x",), SurfacePart(split=True)), "states are kept for ['f-x']"),
     "timers": (lambda txn: txn.put(TIMER_DUE, ("x", "y"), TimerRow(clock="wall", due_ms=1)), "timers differ"),
     "clock of a call": (
         lambda txn: (

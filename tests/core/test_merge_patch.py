@@ -63,10 +63,35 @@ class Kept:
         assert root.bytes == len(canonical_json(expected))
         assert root.nodes == merge_patch.shape(expected)[0]
         assert root.count == len(expected)
+        self.check_rows()
 
-    def drop(self) -> None:
+    def check_rows(self) -> None:
+        """Each row counts what lies in it or below it, members lie where they are looked for, and there are few."""
+        with self.store.read() as txn:
+            rows = dict(txn.scan(SURFACE_PARTS))
+        for key, row in rows.items():
+            if not row.split:
+                names = [merge_patch.part_key(name) for name in row.value]
+                beyond = [other[len(key) - 1] for other in rows if other[:-1] == key[:-1] and other > key]
+                assert names
+                assert (row.count, row.rows, row.direct) == (len(names), 1, 0)
+                assert key[-1] <= min(names)
+                assert not beyond or max(names) < min(beyond)
+                continue
+            assert len(key) == 1 or row.bytes > limits.SURFACE_PART_BYTES // 2
+            direct = [rows[other] for other in rows if other[:-1] == key]
+            spare, per_part = merge_patch.SPARE_ROWS, merge_patch.ROWS_PER_PART
+            assert row.direct == len(direct) <= spare + per_part * row.bytes // max(1, limits.SURFACE_PART_BYTES)
+            assert row.rows == sum(1 for other in rows if other[: len(key)] == key)
+            assert row.count == sum(1 if each.split else each.count for each in direct)
+
+    def rows(self) -> int:
+        with self.store.read() as txn:
+            return sum(1 for _ in txn.scan(SURFACE_PARTS))
+
+    def drop(self, room: int) -> tuple[int, bool]:
         with self.store.write() as txn:
-            merge_patch.Change.drop(txn, "f-1").commit(Ctx(txn, Wake(event_id="e"), Now(0, 0)))
+            return merge_patch.drop(Ctx(txn, Wake(event_id="e"), Now(0, 0)), "f-1", room)
 
 
 # Names that a key of the store cannot hold as they are, or that imitate the form in which others are held.
@@ -83,7 +108,7 @@ def trees(leaves: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 
 states = st.dictionaries(names, trees(scalars), max_size=6)
 patches = st.dictionaries(names, trees(scalars | st.none()), max_size=5)
-part_bytes = st.sampled_from([0, 8, 40, limits.SURFACE_PART_BYTES])
+part_bytes = st.sampled_from([0, 8, 40, 100, limits.SURFACE_PART_BYTES])
 levels = st.sampled_from([1, 2, 3, limits.SURFACE_PART_LEVELS_MAX])
 
 
@@ -93,6 +118,7 @@ def test_patches_are_those_of_the_rfc(
     state: dict[str, Any], changes: list[dict[str, Any]], size: int, deepest: int
 ) -> None:
     with pytest.MonkeyPatch.context() as lowered:
+        lowered.setattr(merge_patch, "SPARE_ROWS", 2)
         lowered.setattr(limits, "SURFACE_PART_BYTES", size)
         lowered.setattr(limits, "SURFACE_PART_LEVELS_MAX", deepest)
         kept, expected = Kept(state), copy.deepcopy(state)
@@ -101,7 +127,8 @@ def test_patches_are_those_of_the_rfc(
             expected = rfc(expected, copy.deepcopy(change))
             kept.patch(change)
             kept.check(expected)
-        kept.drop()
+        assert not kept.drop(kept.rows() - 1)[1]
+        assert kept.drop(2) == (1, True)
         assert kept.store.dump()[SURFACE_PARTS.name] == []
 
 
@@ -280,9 +307,73 @@ class Counting:
         self._count(None)
         return bool(self.txn.delete(table, key))
 
+    def first(self, table: Any, prefix: Any = (), **bounds: Any) -> Any:
+        return self.txn.first(table, prefix, **bounds)
+
     def scan(self, table: Any, prefix: Any = (), **bounds: Any) -> Any:
         for key, row in self.txn.scan(table, prefix, **bounds):
             yield key, self._count(row)
+
+
+def test_a_state_is_no_more_rows_than_its_bytes_are_worth(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However it came to be: by many at once, one by one from either end, and by taking most of it away again."""
+    monkeypatch.setattr(limits, "SURFACE_PART_BYTES", 64)
+    tiny = {f"{n:04}": n % 10 for n in range(600)}
+    kept = Kept({"m": tiny})
+    most = len(canonical_json({"m": tiny})) // 32
+    assert kept.rows() <= most
+    for names in (list(tiny), list(reversed(tiny)), sorted(tiny, key=lambda name: name[::-1])):
+        kept.patch({"m": None, "n": {}})
+        for name in names:
+            kept.patch({"m": {name: tiny[name]}})
+        kept.check({"m": tiny, "n": {}})
+        assert kept.rows() <= most
+    for start in range(1, 20):
+        kept.patch({"m": dict.fromkeys(list(tiny)[start::20])})
+        kept.check_rows()
+    left = {name: tiny[name] for name in list(tiny)[::20]}
+    kept.check({"m": left, "n": {}})
+    assert kept.rows() <= 20
+    kept.patch({"m": dict.fromkeys(list(left)[1:])})
+    kept.check({"m": {"0000": 0}, "n": {}})
+    assert kept.rows() == 3, "what has become small is a member as others are"
+
+
+def test_one_change_divides_few_rows_and_the_next_one_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "SURFACE_PART_BYTES", 64)
+    monkeypatch.setattr(merge_patch, "LAID_OUT_MAX", 2)
+    state: dict[str, Any] = {f"{n:04}": "x" * 8 for n in range(40)}
+    kept = Kept(state)
+    before = kept.rows()
+    more = {f"{n:04}+": "y" * 16 for n in range(40)}
+    kept.patch(more)
+    kept.check(state | more)
+    assert before < kept.rows() <= before + 6, "two of them were divided"
+    for _ in range(20):
+        kept.patch(dict.fromkeys(state, "z"))
+    state = dict.fromkeys(state, "z") | more
+    kept.check(state)
+    with kept.store.read() as txn:
+        assert max(row.bytes for _, row in txn.scan(SURFACE_PARTS) if not row.split) < 128
+    kept.patch({f"0000{n:04}": "w" * 16 for n in range(40)})  # far too large: at once, whatever was divided before
+    with kept.store.read() as txn:
+        assert max(row.bytes for _, row in txn.scan(SURFACE_PARTS) if not row.split) < 4 * 64
+
+
+def test_one_change_touches_a_bounded_number_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Objects in objects are many rows for few bytes of a patch; to let go of them is one."""
+    monkeypatch.setattr(limits, "SURFACE_PARTS_PER_PATCH_MAX", 20)
+    nested: dict[str, Any] = {"x": "x" * limits.SURFACE_PART_BYTES}
+    touched: dict[str, Any] = {"y": 1}
+    for _ in range(6):
+        nested, touched = {"i": nested}, {"i": touched}
+    kept = Kept({f"n{i}": nested for i in range(4)})
+    kept.patch({f"n{i}": touched for i in range(2)})
+    kept.check({f"n{i}": rfc(copy.deepcopy(nested), touched) if i < 2 else nested for i in range(4)})
+    with pytest.raises(LineUpError, match="message_invalid: /patch: must not change more than 20 parts"):
+        kept.patch({f"n{i}": touched for i in range(3)})
+    kept.patch({f"n{i}": None for i in range(4)})
+    kept.check({})
 
 
 def _cost(elements: int, patch: dict[str, Any]) -> tuple[int, int]:
@@ -307,9 +398,8 @@ def _cost(elements: int, patch: dict[str, Any]) -> tuple[int, int]:
     ],
 )
 def test_a_patch_of_one_element_costs_the_same_on_a_board_of_ten_thousand(patch: dict[str, Any]) -> None:
-    few_rows, few_bytes = _cost(100, patch)
-    many_rows, many_bytes = _cost(10_000, patch)
-    assert (many_rows, many_bytes) == (few_rows, few_bytes)
-    ten_rows, ten_bytes = _cost(10, patch)
-    assert many_rows <= 2 * ten_rows
-    assert many_bytes <= 2 * ten_bytes
+    """A row is read and written beside the one member, and the object that counts it: no more on a large board."""
+    for elements in (100, 10_000):
+        rows, size = _cost(elements, patch)
+        assert rows <= 8
+        assert size <= 4 * limits.SURFACE_PART_BYTES

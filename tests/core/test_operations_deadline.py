@@ -8,6 +8,7 @@ import pytest
 
 from core.harness import Core
 from lineup_supervisor.core.schema import INSTANCES, OPERATIONS, SESSIONS
+from simulation import bundles
 
 START = {"duration_seconds": 60, "activity": "reading"}
 
@@ -114,16 +115,31 @@ def test_a_duration_that_cannot_be_kept_is_refused_with_its_path(core: Core, dur
     assert (receipt["code"], receipt["detail"]["path"]) == ("tool_input_invalid", "/duration_seconds")
 
 
+@pytest.mark.parametrize("duration", [0, -5, -2_000_000_000, -(2**53 - 1)])
+def test_no_operation_ends_before_it_begins(duration: int) -> None:
+    """A manifest that a version before has taken may name no minimum."""
+    manifest = bundles.timer()
+    del manifest["tools"][0]["input_schema"]["properties"]["duration_seconds"]["minimum"]
+    core = Core(manifests=(manifest,))
+    core.connect("a1")
+    for number in range(12):
+        receipt = core.call("timer.start", {"duration_seconds": duration}, call_id=f"k{number}")
+        assert (receipt["code"], receipt["detail"]["path"]) == ("tool_input_invalid", "/duration_seconds")
+    core.call_accepted("timer.start", {"duration_seconds": 1}, call_id="k")
+
+
 @pytest.mark.parametrize(
     ("leave", "reason"),
     [
         (lambda core: core.did("conversation.home", conversation_id="c1"), "left_workspace"),
         (lambda core: core.did("instance.back", instance_id=core.instance("timer").instance_id), "left_workspace"),
         (lambda core: core.did("instance.close", instance_id=core.instance("timer").instance_id), "app_closed"),
-        (lambda core: core.call_accepted("lab.launch", call_id="other"), "left_workspace"),
+        (lambda core: core.call_accepted("lab.launch", call_id="other"), "screen_taken"),
         (lambda core: core.send("tool.cancel", {"call_id": "k1"}), "cancelled_by_agent"),
+        (lambda core: core.did("call.cancel", actor="operator", call_id="k1"), "cancelled_by_operator"),
+        (lambda core: core.did("call.cancel", call_id="k1"), "cancelled_by_person"),
     ],
-    ids=["home", "back", "close", "another app", "cancel"],
+    ids=["home", "back", "close", "another app", "cancel", "operator's cancel", "person's cancel"],
 )
 def test_leaving_interrupts(core: Core, leave: Any, reason: str) -> None:
     begin(core)

@@ -100,7 +100,7 @@ def test_exactly_max_bytes_fit(stage: Any, declare: Callable[..., Instance]) -> 
 def test_shapes_that_no_message_could_carry_are_refused(stage: Any, declare: Callable[..., Instance]) -> None:
     free = declare("free", state_schema={"type": "object"}, max_bytes=limits.STATE_BYTES_MAX)
     deep: Any = {}
-    for _ in range(limits.SURFACE_DEPTH_MAX):
+    for _ in range(limits.VALUE_DEPTH_MAX):
         deep = {"x": deep}
     assert stage.refused(save(free, deep)).code == "state_invalid"
     assert stage.refused(save(free, {"x": [0] * limits.STATE_NODES_MAX})).code == "state_too_large"

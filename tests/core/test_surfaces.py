@@ -8,9 +8,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from core.harness import Core
 from lineup_protocol import limits
-from lineup_protocol.codec import canonical_json, decode_message, encode
-from lineup_supervisor.core import instances, merge_patch, quotas, schema, surfaces
+from lineup_protocol.codec import CAPS, canonical_json, decode_message, encode
+from lineup_supervisor.core import instances, invariants, merge_patch, quotas, retention, schema, surfaces
+from lineup_supervisor.core.effects import HostDelta
+from lineup_supervisor.core.events import HostAction
 from lineup_supervisor.core.schema import Instance
 from lineup_supervisor.core.tables import InstanceState, SurfaceState, WorkerState
 
@@ -172,7 +175,7 @@ def test_a_patch_on_an_older_revision_changes_nothing(stage: Any, owner: Instanc
 def test_what_no_patch_may_be(stage: Any, owner: Instance, small_limits: Any) -> None:
     surface_id = opened(stage, owner)
     deep: dict[str, Any] = {}
-    for _ in range(limits.SURFACE_DEPTH_MAX):
+    for _ in range(limits.VALUE_DEPTH_MAX):
         deep = {"elements": deep}
     assert stage.refused(page_patch(surface_id, [])).code == "message_invalid"
     assert stage.refused(page_patch(surface_id, deep)).code == "message_invalid"
@@ -221,8 +224,62 @@ def test_the_largest_states_still_fit_into_one_welcome(stage: Any, owner: Instan
         "calls": [],
         "surfaces": found,
     }
-    welcome = encode({"type": "worker.welcome", "body": body}, bytes_max=limits.RUNTIME_MESSAGE_BYTES_MAX)
+    welcome = encode({"type": "worker.welcome", "body": body}, CAPS["worker", True])
     assert decode_message(welcome, "worker", from_runtime=True)[2] == body
+
+
+def test_ten_thousand_elements_are_few_rows(stage: Any, owner: Instance) -> None:
+    """A full whiteboard: strokes as the page draws them, then as tiny as they can be, up to a refusal by name."""
+    free = opened(stage, owner, {"elements": {}}, FREE)
+
+    def draw(first: int, count: int, stroke: dict[str, Any]) -> None:
+        stage.steady_ms += 1_000
+        named = {f"{first + n:x}": {**stroke, "z": first + n} for n in range(count)}
+        stage.run(app_patch(owner, free, {"elements": named}))
+
+    pen = {"type": "pen", "color": "ink", "width": 4, "points": "AAB" * 40}
+    for n in range(0, 10_000, 2_000):
+        draw(n, 2_000, pen)
+    root = stage.look(lambda txn: merge_patch.root_of(txn, free))
+    assert root.bytes > 1_800_000
+    assert root.rows <= limits.SURFACE_PARTS_MAX // 4
+    assert len(state_of(stage, free)["elements"]) == 10_000
+    stage.steady_ms += 1_000
+    stage.run(app_patch(owner, free, {"elements": None, "tiny": {}}))
+    assert len(stage.rows(schema.SURFACE_PARTS)) == 2
+
+    def tiny(first: int) -> Callable[[Any], Any]:
+        stage.steady_ms += 1_000
+        return app_patch(owner, free, {"tiny": {f"{first + n:x}": {"z": n} for n in range(5_000)}})
+
+    for n in range(0, 55_000, 5_000):
+        stage.run(tiny(n))
+    assert "may have 230000 values and keys" in stage.refused(tiny(55_000)).message
+    assert stage.look(lambda txn: merge_patch.root_of(txn, free)).rows <= limits.SURFACE_PARTS_MAX // 4
+
+
+def test_parts_are_bounded_for_what_grows(stage: Any, owner: Instance, small_limits: Any) -> None:
+    """A state of objects in objects in objects takes more rows than others, and is refused by name."""
+    free = opened(stage, owner, {}, FREE)
+    nested: dict[str, Any] = {"x": "x" * limits.SURFACE_PART_BYTES}
+    for _ in range(6):
+        nested = {"in": nested}
+    stage.run(app_patch(owner, free, {f"n{i}": nested for i in range(4)}))
+    with small_limits(SURFACE_PARTS_MAX=20):  # as if it were from before there was a bound
+        refused = stage.refused(app_patch(owner, free, {"more": nested}))
+        assert (refused.code, "may have 20 parts" in refused.message) == ("state_too_large", True)
+        stage.run(app_patch(owner, free, {"n0": None}))
+        stage.run(app_patch(owner, free, {"n1": 1}))
+        stage.run(lambda ctx: surfaces.close_from_app(ctx, owner, {"surface_id": free}))
+
+
+def test_what_people_are_told_names_the_event_that_it_came_from() -> None:
+    """So that whoever's message it was pays for the telling."""
+    core = Core()
+    args = {"app_scope": "lab"}
+    event = HostAction(event_id="e-1", actor="operator", action_id="a-1", name="apps.disable", args=args, reply_to="r")
+    (told,) = [effect for effect in core.do(event) if isinstance(effect, HostDelta)]
+    assert told.event_id == "e-1"
 
 
 def test_a_large_patch_counts_as_several(stage: Any, owner: Instance, small_limits: Any) -> None:
@@ -321,7 +378,7 @@ def test_payloads_and_waiting_messages_are_bounded(stage: Any, owner: Instance, 
         error = stage.refused(lambda ctx: surfaces.submit_from_host(ctx, surface_id, "0123456789"))
     assert error.code == "message_too_large"
     deep: Any = 1
-    for _ in range(limits.SURFACE_DEPTH_MAX + 1):
+    for _ in range(limits.VALUE_DEPTH_MAX + 1):
         deep = [deep]
     assert stage.refused(lambda ctx: surfaces.submit_from_host(ctx, surface_id, deep)).code == "message_invalid"
     with small_limits(INBOX_MESSAGES_PER_INSTANCE_MAX=2):
@@ -352,6 +409,39 @@ def test_closing_takes_everything_away(stage: Any, owner: Instance) -> None:
     ):
         assert stage.refused(rule).code == "surface_not_found"
     assert opened(stage, owner) != surface_id  # the entry is free again
+
+
+def test_a_large_state_goes_in_slices(stage: Any, owner: Instance) -> None:
+    """No event deletes many rows, however many surfaces end in it, and nothing is left in the end."""
+    others = [owner, *(stage.instance("whiteboard") for _ in range(3))]
+    for each in others:
+        surface_id = opened(stage, each, {}, FREE)
+        for n in range(4):
+            stage.steady_ms += 1_000
+            stage.run(app_patch(each, surface_id, {f"k{n}-{i}": "x" * 480 for i in range(1_000)}))
+    all_rows = len(stage.rows(schema.SURFACE_PARTS))
+    assert all_rows > 1_600
+
+    def close_all(ctx: Any) -> None:
+        for each in others:
+            instances.close(ctx, each.instance_id, "closed_by_person", "done")
+
+    stage.run(close_all)
+    left = len(stage.rows(schema.SURFACE_PARTS))
+    assert all_rows - left == len(others) * surfaces.ROWS_AT_ONCE
+    assert stage.look(lambda txn: quotas.used(txn, "whiteboard", quotas.STATE)) == 0
+    for _ in range(10):
+        due = stage.row(schema.TIMER_DUE, "sweep")
+        if not left:
+            break
+        assert due.due_ms <= stage.steady_ms + retention.SWEEP_AGAIN_MS
+        stage.steady_ms = due.due_ms
+        stage.run(retention.sweep)
+        before, left = left, len(stage.rows(schema.SURFACE_PARTS))
+        assert 0 < before - left <= retention.SWEEP_ROWS_MAX
+        assert [fault for fault in stage.look(invariants.find_faults) if "state" in fault] == []
+    assert left == 0
+    assert stage.rows(schema.RETIRED, "state") == []
 
 
 def test_a_person_who_closes_the_page_is_heard(stage: Any, owner: Instance) -> None:

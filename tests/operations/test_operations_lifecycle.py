@@ -50,7 +50,7 @@ LEAVINGS: list[tuple[Deed, str, str]] = [
     (home, "left_workspace", "chat"),
     (back, "left_workspace", "chat"),
     (front_of_another, "left_workspace", "lab"),
-    (launch_of_another, "left_workspace", "lab2"),
+    (launch_of_another, "screen_taken", "lab2"),
     (close, "app_closed", "chat"),
 ]
 

@@ -59,8 +59,8 @@ class _Counted:
     def get(self, table: Any, key: Any) -> Any:
         return self._txn.get(table, key)
 
-    def first(self, table: Any, prefix: Any) -> Any:
-        return self._txn.first(table, prefix)
+    def first(self, table: Any, prefix: Any, **more: Any) -> Any:
+        return self._txn.first(table, prefix, **more)
 
     def scan(self, *args: Any, **more: Any) -> Iterator[Any]:
         rows: Iterator[Any] = self._txn.scan(*args, **more)

@@ -39,6 +39,8 @@ class Mix:
     close: float = 0.0
     switch: float = 0.0
     operator: float = 0.0
+    look: float = 0.0  # the pages that are before them change
+    eager: float = 0.0  # a page says much at once
     # clock and store
     wall_jump: float = 0.0
     long_wait: float = 0.0
@@ -63,6 +65,9 @@ class Mix:
     workers_max: int = 64
     starting_max: int = 4
     restarts_max: int = 5
+    inbox_max: int = 0  # items that wait for one instance; 0 leaves the protocol's own bound
+    inbox_bytes_max: int = 0  # bytes that wait for one MiniApp; likewise
+    focus_max: int = 0  # MiniApps in the focus of one conversation; likewise
     kept_max: int = 0  # of each kind that retention bounds; 0 leaves the policy's own bounds
     audit_rows_max: int = 0
 
@@ -76,6 +81,7 @@ _LOUDEST = {
     "long_wait": 0.05, "crash_before_commit": 0.02, "crash_after_commit": 0.02, "torn_effects": 0.02, "full": 0.02,
     "write_failure": 0.03, "suspend": 0.02, "strobe": 0.02, "stop": 0.01, "reclaim": 0.03, "freeze": 0.02,
     "replace_host": 0.3, "archive_failure": 0.5, "archive_loss": 0.3, "archive_late": 0.5, "ponder": 0.6,
+    "look": 0.2, "eager": 0.2,
 }  # fmt: skip
 
 
@@ -87,11 +93,14 @@ def draw(rng: random.Random) -> Mix:
         if rng.random() < eagerness:
             setattr(mix, name, loudest * rng.choice((0.25, 0.5, 1.0)))
     mix.agents = rng.choice((1, 2, 2, 3))
-    mix.workers_max = rng.choice((64, 64, 3, 2))
+    mix.workers_max = rng.choice((64, 64, 3, 2, 8))
     mix.starting_max = rng.choice((4, 4, 1))
     mix.restarts_max = rng.choice((5, 5, 2, 20))
     mix.kept_max = rng.choice((0, 0, 1, 4, 12))
     mix.audit_rows_max = rng.choice((0, 0, 10, 100))
+    mix.inbox_max = rng.choice((0, 0, 3, 8))
+    mix.inbox_bytes_max = rng.choice((0, 0, 3_000))
+    mix.focus_max = rng.choice((0, 0, 2))
     return mix
 
 

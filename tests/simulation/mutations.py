@@ -27,6 +27,7 @@ from lineup_supervisor.core import (
     timers,
     worker_link,
 )
+from lineup_supervisor.core.ctx import Ctx
 from lineup_supervisor.core.schema import (
     AGENTS,
     CALLS,
@@ -145,6 +146,11 @@ def drop_dedupe(patch: Patch) -> None:
         return answer
 
     orig = patch.set(intake, "_known", known)
+
+
+@mutation("a receipt that had the record of a call has it no more when its message comes again")
+def keep_receipts_bare(patch: Patch) -> None:
+    patch.set(agents, "_again", lambda ctx, agent_id, kept: kept.body)
 
 
 @mutation("a call that was running when its worker died is said to be completed")
@@ -357,6 +363,49 @@ def take_every_start(patch: Patch) -> None:
     patch.set(embodiment, "_share", lambda ctx: ctx.policy.workers_starting_max)
 
 
+@mutation("one MiniApp takes every place that there is")
+def take_every_place(patch: Patch) -> None:
+    patch.set(embodiment, "_share_of_places", lambda ctx: ctx.policy.workers_max)
+
+
+@mutation("who only waits for a person keeps its place while others wait for one")
+def keep_places(patch: Patch) -> None:
+    def note(ctx: Any, instance: Any, need: Any) -> None:
+        orig(ctx, instance, embodiment.Need.NOTHING if need == embodiment.Need.NOTHING else embodiment.Need.WORK)
+
+    orig = patch.set(embodiment, "_note_spare", note)
+
+
+@mutation("a call that runs is ended for a place")
+def end_calls_for_places(patch: Patch) -> None:
+    patch.set(embodiment, "_note_spare", lambda ctx, instance, need: orig(ctx, instance, embodiment.Need.NOTHING))
+    orig = patch._undo[-1][2]
+
+
+@mutation("a rule refuses late, and what it has done by then stays")
+def keep_refused(patch: Patch) -> None:
+    patch.set(intake, "_check_depth", lambda ctx, *known: None)
+    patch.set(Ctx, "_take_back", lambda ctx, mark: None)
+
+
+@mutation("a full inbox takes more")
+def overfill_inboxes(patch: Patch) -> None:
+    patch.set(inbox, "check_room", lambda ctx, instance, more=0: None)
+
+
+@mutation("who is left before their start is not started when they are looked at again")
+def forget_the_unstarted(patch: Patch) -> None:
+    def need_of(ctx: Any, instance: Any) -> Any:
+        return orig(ctx, replace(instance, began=True))
+
+    orig = patch.set(embodiment, "need_of", need_of)
+
+
+@mutation("the questions of a lost attempt stop the clock of the next one")
+def keep_questions_of_lost_attempts(patch: Patch) -> None:
+    patch.set(interactions, "attempt_ended", lambda ctx, call: None)
+
+
 @mutation("an idle worker stays")
 def never_reclaim(patch: Patch) -> None:
     patch.set(embodiment, "idle_over", lambda ctx, instance_id: None)
@@ -452,8 +501,8 @@ def change_record(patch: Patch) -> None:
 
 @mutation("two below the front change places in the focus stack")
 def shuffle_focus(patch: Patch) -> None:
-    def front(ctx: Any, instance_id: str) -> None:
-        orig(ctx, instance_id)
+    def front(ctx: Any, instance_id: str, **how: Any) -> None:
+        orig(ctx, instance_id, **how)
         key = (ctx.need(INSTANCES, (instance_id,)).conversation_id,)
         row = ctx.need(CONVERSATIONS, key)
         if len(row.focus) > 2:

@@ -38,7 +38,9 @@ class Person:
             "surface": self.surfaces,
             "operation": self.operations,
         }
+        self.shown: list[str] = []  # surfaces that are before them
         self.disabled: set[str] = set()
+        self._looked_at: set[str] = set()  # while the run comes to rest
         self.operator_calls: list[str] = []
         self.replies: dict[str, Row] = {}
         self._asked: dict[str, str] = {}  # reply_to → action_id or query name
@@ -53,12 +55,14 @@ class Person:
         """A new run: what was under way is lost, so the workspace asks for everything anew."""
         self.note("boot", boot_id)
         self._asked.clear()
+        self.shown = []
         self.query("snapshot")
 
     def replaced(self) -> None:
         """Another Host takes the place of one that was stopped; the Runtime's answers to that one are lost."""
         self.note("replaced", None)
         self._asked.clear()
+        self._show([])
         self.query("snapshot")
 
     def delta(self, revision: int, changes: Sequence[Row]) -> None:
@@ -129,10 +133,25 @@ class Person:
             self._switch()
         elif rng.random() < mix.operator:
             self._operate()
+        elif rng.random() < mix.look:
+            pages = self._pages()
+            self._show([row["surface_id"] for row in rng.sample(pages, rng.randint(0, len(pages)))])
+        elif self._pages() and rng.random() < mix.eager:
+            surface_id = rng.choice(self._pages())["surface_id"]
+            for _ in range(rng.choice((3, 6, 12))):
+                self.do("surface.submit", surface_id=surface_id, payload={"k": "x" * rng.choice((1, 300, 900))})
         elif rng.random() < 0.75:
             self._answer_something()
         else:
             self._talk()
+
+    def _pages(self) -> list[Row]:
+        return [row for row in self.surfaces.values() if row["status"] == "open"]
+
+    def _show(self, surface_ids: list[str]) -> None:
+        """What their Host says for them, whenever other pages are before them."""
+        self.shown = surface_ids
+        self.do("pages.shown", surface_ids=surface_ids)
 
     def pending(self) -> list[Row]:
         return [row for row in self.interactions.values() if row["status"] in ("pending", "presented")]
@@ -200,7 +219,10 @@ class Person:
         elif name == "session.continue":
             ended = [s for s in self.sessions.values() if s["state"] == "read_only"]
             if ended:
-                self.do(name, session_id=rng.choice(ended)["session_id"])
+                session = rng.choice(ended)
+                self.do(name, session_id=session["session_id"])
+                if rng.random() < 0.5:  # and on to something else, perhaps before it has started
+                    self.do("conversation.home", conversation_id=session["conversation_id"])
         else:
             self.do(name, instance_id=row["instance_id"])
 
@@ -231,7 +253,7 @@ class Person:
                 input=input_,
             )
         elif self.operator_calls:
-            self.do("call.cancel", actor="operator", call_id=rng.choice(self.operator_calls))
+            self.do("call.cancel", actor="operator", call_id=rng.choice(self.operator_calls), agent_id="cli")
 
     def _change_guest(self) -> None:
         """Install, upgrade, downgrade or remove the stranger's MiniApp, whatever it is doing."""
@@ -243,7 +265,7 @@ class Person:
 
     def _talk(self) -> None:
         rng, rows = self.world.rng, list(self.conversations.values())
-        surfaces = [row for row in self.surfaces.values() if row["status"] == "open"]
+        surfaces = self._pages()
         roll = rng.random()
         if roll < 0.15:
             self.do("conversation.open", title="Hello")
@@ -267,8 +289,19 @@ class Person:
             self.do("interaction.answer", interaction_id=row["interaction_id"], result=self.answer_to(row))
         # Leaving would interrupt an operation: whoever has one under way stays until it has run out.
         stays = {row["conversation_id"] for row in self.operations.values() if row["state"] == "focusing"}
+        left = [row for row in self.live() if self._was_left_unstarted(row) and row["conversation_id"] not in stays]
+        for row in left:
+            self._looked_at.add(row["instance_id"])
+            self.do("instance.front", instance_id=row["instance_id"])
+        if left:
+            return True
         rest = [row for row in self.conversations.values() if row["conversation_id"] not in stays]
         away = [row for row in rest if row["focus"][-1:] != [row["chat_instance_id"]]]
         for row in away:
             self.do("conversation.home", conversation_id=row["conversation_id"])
         return bool(rows or away)
+
+    def _was_left_unstarted(self, row: Row) -> bool:
+        """A MiniApp that the person has left before it ran, and has not gone back to yet."""
+        new = row["incarnation"] == 0 and row["app_scope"] != "chat" and row["state"] in ("background", "suspended")
+        return new and row["instance_id"] not in self._looked_at

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from checkers.history import Waits
 from simulation.mix import calm
 
 if TYPE_CHECKING:
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
     from simulation.world import World
 
 REST_ROUNDS_MAX = 4_000
+CALLS_FOR_PLACES = 3  # of each agent, so that there is somebody to wait
+PLACE_MS_MAX = 10_000  # longer than any delay before a start, and than any grace
 
 
 def come_to_rest(world: World) -> None:
@@ -22,6 +25,7 @@ def come_to_rest(world: World) -> None:
     world.store.fails_in = None
     if world.frozen:
         world.thaw()
+    _wait_for_places(world)
     quiet = False
     world.rng.seed(world.seed * 1_000_003 - 1)
     for _ in range(REST_ROUNDS_MAX):
@@ -36,6 +40,65 @@ def come_to_rest(world: World) -> None:
     else:
         world.history.unrest = f"still busy after {REST_ROUNDS_MAX} rounds: {_busy_with(world)}"
     _read_the_end(world)
+
+
+def _wait_for_places(world: World) -> None:
+    """Nobody but the person has anything left to do, for as long as any place takes: who still waits for one then?"""
+    world.resting, quiet_ms = False, 0
+    for agent in world.agents:
+        for _ in range(CALLS_FOR_PLACES if agent.link is not None and agent.tools else 0):
+            agent.call()
+    for _ in range(REST_ROUNDS_MAX):
+        if _round_without_people(world):
+            quiet_ms = 0
+        elif quiet_ms >= PLACE_MS_MAX:
+            break
+        else:
+            world.pass_time(1_000)
+            quiet_ms += 1_000
+    else:
+        world.history.unrest = f"still busy after {REST_ROUNDS_MAX} rounds without people: {_busy_with(world)}"
+    world.resting = True
+    if world.operator.can_ask:
+        world.operator.look()
+        world.history.waits = _who_waits(world)
+
+
+def _round_without_people(world: World) -> bool:
+    if world.engine is None:
+        world.boot()
+    if world.retry_at_ms is not None:
+        world.pass_time(max(0, world.retry_at_ms - world.steady_ms))
+    for link in [link for link in world.links.values() if link.to_runtime]:
+        link.agent.carry(link)
+    busy = world.can_pump
+    while world.can_pump:
+        world.pump()
+    for process in list(world.processes.values()):
+        if process.state in ("spawning", "hung") or process.to_runtime or process.to_worker or process.todo:
+            busy |= _process_round(process)
+    return busy
+
+
+def _who_waits(world: World) -> Waits:
+    look = world.history.looks[-1]
+    rows = {row["instance_id"]: row for row in look.status["instances"]}
+    called = {
+        record["instance_id"]
+        for record in look.calls
+        if record["status"] == "waiting_for_app" and "interaction_id" not in record
+    }
+    shown = {world.person.surfaces[id_]["instance_id"] for id_ in world.person.shown if id_ in world.person.surfaces}
+    waits = Waits()
+    for instance_id in called & rows.keys():
+        if rows[instance_id]["worker_pid"] is None:
+            waits.waiting.append((instance_id, rows[instance_id]["app_scope"]))
+    for process in world.processes.values():
+        waits.places.append((process.instance_id, process.app_scope))
+        idle = process.state == "running" and process.session.phase == "open" and process.kill_at_ms is None
+        if idle and not process.open and process.instance_id not in shown:
+            waits.could_go.append((process.instance_id, process.app_scope))
+    return waits
 
 
 def _round(world: World) -> bool:
@@ -56,7 +119,10 @@ def _round(world: World) -> bool:
         busy |= _agent_round(agent)
     for process in list(world.processes.values()):
         busy |= _process_round(process)
-    return busy or (not world.queue and world.person.rest())
+    if busy or world.queue:
+        return busy
+    _look_at_the_screen(world)
+    return world.person.rest()
 
 
 def _agent_round(agent: SimAgent) -> bool:
@@ -98,6 +164,15 @@ def _process_round(process: Process) -> bool:
         process._idle()
         return bool(process.todo)
     return True
+
+
+def _look_at_the_screen(world: World) -> None:
+    """Nothing is under way: whatever a person has in front of them has begun to run at some time."""
+    for id_, row in world.person.instances.items():
+        if row["state"] == "foreground" and row["app_scope"] != "chat" and row["incarnation"] == 0:
+            words = f"{id_} of {row['app_scope']} is in the foreground and was never started"
+            if words not in world.history.stale:
+                world.history.stale.append(words)
 
 
 def _compare_beliefs(world: World) -> None:

@@ -8,12 +8,15 @@ from dataclasses import dataclass, field
 
 from checkers.history import Fault, History
 from checkers.verdict import judge
-from lineup_supervisor.core import invariants, retention
+from lineup_protocol import limits
+from lineup_supervisor.core import inbox, invariants, merge_patch, retention, surfaces
 from lineup_supervisor.engine import EngineFailed
+from simulation.mix import Mix
 from simulation.world import CoreFault, World
 
 INVARIANTS_EVERY = 50  # steps between two looks at the tables' own consistency
 LOOK_EVERY = 125  # steps between two looks that the reference model is held against
+PART_BYTES = 24  # of a row of a surface's state
 ARCHIVE_ROWS = 40  # of one file; those of a real one are more than a run makes
 SHRINK_RUNS_MAX = 400
 
@@ -42,22 +45,51 @@ class Verdict:
 
 @contextmanager
 def small_files() -> Iterator[None]:
-    """The audit's archive in files that a short run fills."""
-    before, retention.ARCHIVE_ROWS = retention.ARCHIVE_ROWS, ARCHIVE_ROWS
+    """The audit's archive in files that a short run fills, and surfaces' states in rows that go in several sweeps."""
+    small = [
+        (retention, "ARCHIVE_ROWS", ARCHIVE_ROWS),
+        (limits, "SURFACE_PART_BYTES", PART_BYTES),
+        (surfaces, "ROWS_AT_ONCE", 1),
+        (inbox, "ROWS_AT_ONCE", 0),
+        (merge_patch, "LAID_OUT_MAX", 2),
+    ]
+    before = [(owner, name, getattr(owner, name)) for owner, name, _ in small]
+    for owner, name, value in small:
+        setattr(owner, name, value)
     try:
         yield
     finally:
-        retention.ARCHIVE_ROWS = before
+        for owner, name, value in before:
+            setattr(owner, name, value)
 
 
 def run(seed: int, steps: int, *, keep: Callable[[int], bool] = lambda index: True) -> Verdict:
     """One run of ``steps`` steps, of which those that ``keep`` refuses are left out."""
-    with small_files():
-        return _run(seed, steps, keep)
-
-
-def _run(seed: int, steps: int, keep: Callable[[int], bool]) -> Verdict:
     world = World(seed)
+    with small_files(), small_inboxes(world.mix):
+        return _run(world, steps, keep)
+
+
+@contextmanager
+def small_inboxes(mix: Mix) -> Iterator[None]:
+    """Inboxes, and a focus, that a short run fills, if the mix says so."""
+    wanted = {
+        "INBOX_MESSAGES_PER_INSTANCE_MAX": mix.inbox_max,
+        "INBOX_BYTES_PER_APP_MAX": mix.inbox_bytes_max,
+        "FOCUS_DEPTH_MAX": mix.focus_max,
+    }
+    before = {name: getattr(limits, name) for name, value in wanted.items() if value}
+    for name in before:
+        setattr(limits, name, wanted[name])
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(limits, name, value)
+
+
+def _run(world: World, steps: int, keep: Callable[[int], bool]) -> Verdict:
+    seed = world.seed
     faults: list[Fault] = []
     try:
         for index in range(steps):

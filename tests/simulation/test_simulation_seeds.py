@@ -11,7 +11,7 @@ import pytest
 
 from checkers.verdict import judge
 from simulation.mix import _LOUDEST, Mix, draw
-from simulation.run import Verdict, run, shrink, small_files, transcript
+from simulation.run import Verdict, run, shrink, small_files, small_inboxes, transcript
 from simulation.world import World
 
 SEEDS, STEPS = 200, 300
@@ -66,8 +66,10 @@ def test_everything_comes_to_rest_after_the_worst() -> None:
         restarts_max=2,
         kept_max=2,
         audit_rows_max=10,
+        inbox_max=3,
+        inbox_bytes_max=3_000,
     )
-    with small_files():
+    with small_files(), small_inboxes(worst):
         for seed in range(8):
             world = World(seed, mix=replace(worst))
             for index in range(400):
@@ -79,10 +81,44 @@ def test_everything_comes_to_rest_after_the_worst() -> None:
             happened += world.happened
             happened["write_failure"] += world.store.failures
             happened.update(row["kind"] for row in world.history.audit)
+            swept = [row["detail"]["gone"] for row in world.history.audit if row["kind"] == "retention.swept"]
+            for kind in ("states", "backlogs"):
+                happened[kind] += sum(gone.get(kind, 0) for gone in swept)
     faults = {"freeze", "replace_host", "suspend", "strobe", "write_failure", "torn_effects"}
     faults |= {"crash_before_commit", "crash_after_commit", "archive_loss", "archive_failure", "archive_late"}
     assert {fault for fault in faults if not happened[fault]} == set()
-    assert {kind for kind in ("retention.swept", "audit.archived") if not happened[kind]} == set()
+    kinds = ("retention.swept", "audit.archived", "states", "backlogs")
+    assert {kind for kind in kinds if not happened[kind]} == set()
+
+
+def test_a_crowded_house_and_full_inboxes_are_reached() -> None:
+    """Two places for four MiniApps, inboxes of three items, and a person who looks at this and that."""
+    crowded = Mix(
+        agents=3,
+        workers_max=2,
+        inbox_max=3,
+        inbox_bytes_max=3_000,
+        ask=0.3,
+        leave_open=0.2,
+        slow=0.5,
+        look=0.2,
+        eager=0.5,
+        ponder=0.3,
+    )
+    happened: Counter[str] = Counter()
+    with small_files(), small_inboxes(crowded):
+        for seed in range(6):
+            world = World(seed, mix=replace(crowded))
+            for index in range(500):
+                world.step(index)
+            world.rest()
+            assert judge(world.history) == [], f"seed {seed}"
+            happened["somebody waited for a place"] += bool(world.history.waits.waiting)
+            for row in world.history.audit:
+                happened[f"{row['kind']} {row['detail'].get('code') or row['detail'].get('reason')}"] += 1
+    full = {f"{kind}.refused rate_limited" for kind in ("action", "message")}
+    wanted = full | {"worker.stopping reclaimed", "somebody waited for a place"}
+    assert {what for what in wanted if not happened[what]} == set(), happened
 
 
 def test_each_fault_is_in_some_mixes_and_not_in_others() -> None:

@@ -19,6 +19,7 @@ from lineup_supervisor.core import events as ev
 if TYPE_CHECKING:
     from simulation.world import World
 
+_DEEDS = ("save", "foreground", "background", "close", "surface", "capability", "artifact", "question")
 _BUSY = ("lab", "guest")  # those that do things of their own accord
 HUNG_AFTER_MS = 15_000  # what a real supervisor's heartbeat would allow
 QUESTION = {
@@ -65,7 +66,7 @@ class Process:
         """The asked-for process comes to be, or does not."""
         world = self.world
         if world.rng.random() < world.mix.spawn_failure:
-            self.die(world.rng.choice(("start_failed", "start_failed", "start_failed", "isolation_insufficient")))
+            self.die(world.rng.choice(("start_failed", "start_failed", "unconfined", "isolation_insufficient")))
             return
         self.state = "running"
         self.note("started", None)
@@ -225,7 +226,7 @@ class Process:
         for n in range(rng.choice((0, 0, 1, 3))):
             self.todo.append(("progress", call.call_id, round((n + 1) / 4, 2)))
         if self.app_scope.startswith(_BUSY) and rng.random() < 0.3:
-            self.todo.append(("save",))
+            self.todo.append((rng.choice(("save", "surface", "question")),))
         if rng.random() < mix.ask:
             self.todo.append(("ask", call.call_id))
             return
@@ -290,9 +291,7 @@ class Process:
         elif rng.random() < mix.hostile:
             self.todo.append(("hostile",))
         elif self.app_scope.startswith(_BUSY):
-            self.todo.append(
-                (rng.choice(("save", "foreground", "background", "close", "surface", "capability", "artifact")),)
-            )
+            self.todo.append((rng.choice((*_DEEDS, "surface")),))
 
     # deeds
 
@@ -367,6 +366,11 @@ class Process:
             body["expires_at"] = self.world.wall_time(self.world.rng.choice((500, 20_000, 300_000)))
         self._asks[self.session.command("ui.request", body)] = call_id
 
+    def _do_question(self) -> None:
+        """One that no call waits for; once in each incarnation."""
+        if len(self.session.projection.interactions) == 0:
+            self.session.command("ui.request", {"request": QUESTION})
+
     def _do_save(self) -> None:
         self._made += 1
         self.session.command("state.save", {"state": {"calls": len(self.open), "turn": self._made}})
@@ -382,7 +386,10 @@ class Process:
 
     def _do_surface(self) -> None:
         if self.surfaces:
-            patch = {"k": self.world.rng.randint(0, 9)}
+            rng = self.world.rng
+            k = rng.randint(0, 9)
+            few, many = {f"n{k}": rng.choice((None, k))}, {f"n{n:02}": {"k": k} for n in range(rng.choice((0, 5, 40)))}
+            patch = {"k": k, "in": rng.choice((few, many, dict.fromkeys(many), None))}
             self.session.command("surface.update", {"surface_id": self.surfaces[0], "patch": patch})
         else:
             body = {"entry": "surface/index.html", "state": {"k": 0}}

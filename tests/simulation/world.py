@@ -18,7 +18,6 @@ from lineup_supervisor.core import events as ev
 from lineup_supervisor.core import timers
 from lineup_supervisor.core.policy import Policy
 from lineup_supervisor.core.schema import META
-from lineup_supervisor.core.step import step
 from lineup_supervisor.engine import Engine
 from simulation import bundles
 from simulation.agents import CLOSE, Link, SimAgent
@@ -27,6 +26,7 @@ from simulation.looks import Operator
 from simulation.mix import Mix, draw
 from simulation.people import Person
 from simulation.rest import come_to_rest
+from simulation.witness import Witness
 from simulation.workers import Process
 
 START_WALL_MS = 1_796_000_000_000
@@ -51,7 +51,13 @@ class World:
         self.rng = random.Random(seed)
         self.mix = mix or draw(self.rng)
         self.history = History(
-            seed=seed, tools=bundles.TOOLS, restarts_max=self.mix.restarts_max, starting_max=self.mix.starting_max
+            seed=seed,
+            tools=bundles.TOOLS,
+            restarts_max=self.mix.restarts_max,
+            starting_max=self.mix.starting_max,
+            workers_max=self.mix.workers_max,
+            inbox_max=self.mix.inbox_max,
+            inbox_bytes_max=self.mix.inbox_bytes_max,
         )
         self.wall_ms = START_WALL_MS
         self.steady_ms = 0
@@ -59,6 +65,8 @@ class World:
         self._ticks = 0
         self._ids = 0
         self.store = Disk()
+        self.witness = Witness()
+        self.history.refusals = self.witness.refusals
         self.links: dict[str, Link] = {}
         self.processes: dict[tuple[str, int], Process] = {}
         tools = list(bundles.TOOLS)
@@ -133,7 +141,7 @@ class World:
             meta = txn.get(META, ("runtime",))
         if meta is not None:
             self.steady_ms = max(self.steady_ms, meta.steady_ms)
-        self.engine = Engine(self.store, step, timers.next_due, on_fault=self._on_fault, hook=self._hook)
+        self.engine = Engine(self.store, self.witness.step, timers.next_due, on_fault=self._on_fault, hook=self._hook)
         self.queue.clear()
         self.retry_at_ms = None
         self.awake = False
@@ -151,6 +159,7 @@ class World:
         bounds: dict[str, int] = {}
         if mix.kept_max:
             bounds = {f"{kind}_kept_max": mix.kept_max for kind in ("calls", "interactions", "sessions", "surfaces")}
+            bounds |= {f"{kind}_kept_bytes_max": mix.kept_max * 500 for kind in ("calls", "interactions", "sessions")}
         if mix.audit_rows_max:
             bounds["audit_rows_max"] = mix.audit_rows_max
         return Policy(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -18,7 +19,7 @@ from lineup_protocol.strict_json import canonical_json
 from lineup_supervisor import home_files
 from lineup_supervisor.core import effects as fx
 from lineup_supervisor.core.policy import Policy
-from lineup_supervisor.core.schema import AUDIT, TABLES
+from lineup_supervisor.core.schema import ARTIFACTS, AUDIT, BLOBS, EXPORTED_ARTIFACTS, TABLES, Artifact, Blob, Mark
 from lineup_supervisor.core.txn import Txn
 from lineup_supervisor.edges import audit_archive, bundles
 from lineup_supervisor.edges.audit_archive import AuditArchive
@@ -256,7 +257,87 @@ def test_half_written_archives_are_cleared_at_the_start(traffic: Traffic, tmp_pa
     assert [path.name for path in home.logs.iterdir()] == ["audit-000000000001-000000000050.jsonl"]
 
 
+# exported artifacts
+
+NAME = hashlib.sha256(b"content").hexdigest() + ".txt"
+
+
+def exported(traffic: Traffic) -> None:
+    artifact = Artifact(
+        artifact_id="a1",
+        sha256=NAME[:64],
+        media_type="text/plain",
+        bytes=7,
+        title="t",
+        app_scope="lab",
+        instance_id="i1",
+        conversation_id="c1",
+        agent_id="a1",
+        created_ms=1,
+        cause="e1",
+        exported_ms=1,
+    )
+
+    def work(txn: Any) -> None:
+        txn.put(ARTIFACTS, ("a1",), artifact)
+        txn.put(EXPORTED_ARTIFACTS, ("a1",), Mark())
+        txn.put(BLOBS, (NAME[:64],), Blob(content=b"content"))
+
+    traffic.store.transact(work)
+
+
+def test_an_export_that_the_disk_refuses_is_missing_until_it_can_be_written(
+    traffic: Traffic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = open_home(tmp_path / "home")
+    log = Recorded()
+    files = HomeFiles(home, traffic.store, log)  # type: ignore[arg-type]
+    exported(traffic)
+
+    def refuse(fd: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", refuse)
+        assert not files.save_blob(fx.SaveBlob(name=NAME, content=b"content"))
+        assert not files.save_missing()
+        assert not files.tidy(())
+    assert list(home.artifacts.iterdir()) == []
+    assert files.save_missing()
+    assert (home.artifacts / NAME).read_bytes() == b"content"
+    assert files.save_blob(fx.SaveBlob(name=NAME, content=b"content"))
+    assert files.tidy(())
+
+
+def test_a_store_that_cannot_be_read_just_now_leaves_exports_for_later(
+    traffic: Traffic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = HomeFiles(open_home(tmp_path / "home"), traffic.store, Recorded())  # type: ignore[arg-type]
+
+    def refuse() -> Any:
+        raise LineUpError("storage_full", "it could not be opened anew yet")
+
+    monkeypatch.setattr(traffic.store, "read", refuse)
+    assert not files.save_missing()
+
+
 # copies of bundles
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(errno.ENOSPC, "storage_full"), (errno.EACCES, "home_unusable"), (errno.EROFS, "home_unusable")],
+)
+def test_a_copy_that_cannot_be_made_says_what_refuses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, code: str
+) -> None:
+    def refuse(fd: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    with pytest.raises(LineUpError, match=str(tmp_path)) as refused:
+        own_bundles(tmp_path)
+    assert refused.value.code == code
 
 
 def test_copies_that_nothing_refers_to_go_and_all_others_stay(tmp_path: Path) -> None:

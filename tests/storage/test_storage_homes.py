@@ -18,9 +18,11 @@ from pathlib import Path
 import lmdb
 import pytest
 
+from lineup_protocol.codec import canonical_json
 from lineup_protocol.errors import LineUpError
+from lineup_supervisor.core import merge_patch
 from lineup_supervisor.core.policy import Policy
-from lineup_supervisor.core.schema import TABLES
+from lineup_supervisor.core.schema import SURFACE_PARTS, TABLES, SurfacePart
 from lineup_supervisor.edges.store import Store
 from lineup_supervisor.edges.store_file import DATA_NAME, forget_sum, read_header
 from storage.homes import MAP_BYTES, child, dump, faults_of, hide_table, job, open_store
@@ -254,7 +256,7 @@ def test_the_map_grows_under_traffic_and_no_call_is_lost(tmp_path: Path) -> None
 MIGRATING = """
 import os, signal, sys
 from pathlib import Path
-from lineup_supervisor.core.schema import TABLES
+from lineup_supervisor.core.schema import SCHEMA_VERSION, TABLES
 from lineup_supervisor.edges import store as module
 from lineup_supervisor.edges.store import Migration, Store
 from storage.homes import MAP_BYTES
@@ -278,8 +280,8 @@ def change(by):
     return run
 
 commit = module.check_content
-store = Store.open(directory, TABLES, schema_version=3, migrations=[Migration(1, change(1)), Migration(2, change(2))],
-                   map_bytes=MAP_BYTES)
+steps = [Migration(SCHEMA_VERSION, change(1)), Migration(SCHEMA_VERSION + 1, change(2))]
+store = Store.open(directory, TABLES, schema_version=SCHEMA_VERSION + 2, migrations=steps, map_bytes=MAP_BYTES)
 step("committed")
 with store.read() as txn:
     (table,) = [t for t in TABLES if t.name == "calls"]
@@ -305,8 +307,40 @@ def test_an_upgrade_that_is_killed_at_any_step_runs_again_to_the_same_end(home: 
         assert again.stdout.rsplit(maxsplit=1)[0] == attempts, f"killed at step {kill_at}"
 
 
+def test_states_of_the_version_before_are_laid_out_anew(home: Path, tmp_path: Path) -> None:
+    """Each member was a row, and a name that a key could not hold a digest; what they say stays as it is."""
+    old = {
+        ("f-1",): SurfacePart(split=True, count=3, bytes=9, nodes=9),
+        ("f-1", "=a"): SurfacePart(name="a", split=True, count=20_000, bytes=9, nodes=9),
+        **{("f-1", "=a", f"={n:x}"): SurfacePart(name=f"{n:x}", value=n, bytes=1, nodes=1) for n in range(20_000)},
+        ("f-1", "=b\x01"): SurfacePart(name="b\x01", value={"c": [None, 1.5]}, bytes=9, nodes=9),
+        ("f-1", "=n"): SurfacePart(name="n", bytes=4, nodes=1),
+        ("f-2",): SurfacePart(split=True, bytes=2, nodes=1),
+    }
+    shutil.rmtree(home / "data")
+    (home / "data").mkdir(mode=0o700)
+    store = Store.open(home / "data", TABLES, schema_version=1, map_bytes=MAP_BYTES)
+    with store.write() as txn:
+        for key, row in old.items():
+            txn.put(SURFACE_PARTS, key, row)
+    store.close()
+    state = {"a": {f"{n:x}": n for n in range(20_000)}, "b\x01": {"c": [None, 1.5]}, "n": None}
+    assert job("backup", tmp_path / "b.tar", home=home).returncode == 0, "which brings it up to date first"
+    restored = tmp_path / "restored"
+    assert job("restore", tmp_path / "b.tar", home=restored).returncode == 0
+    for each in (home, restored):
+        store = open_store(each / "data")
+        with store.read() as txn:
+            assert (merge_patch.load(txn, "f-1"), merge_patch.load(txn, "f-2")) == (state, {})
+            rows, root = dict(txn.scan(SURFACE_PARTS)), merge_patch.root_of(txn, "f-1")
+        assert rows == merge_patch.laid_out("f-1", state) | merge_patch.laid_out("f-2", {})
+        assert (root.bytes, root.nodes) == (len(canonical_json(state)), merge_patch.shape(state)[0])
+        assert root.rows == len(rows) - 1 < 100
+        store.close()
+
+
 def test_a_store_of_a_newer_program_is_refused_and_nothing_is_written(home: Path, tmp_path: Path) -> None:
-    Store.open(home / "data", TABLES, schema_version=1, map_bytes=MAP_BYTES).close()
+    open_store(home / "data").close()
     child(MIGRATING, home / "data", 0)
     before = {path.name: path.read_bytes() for path in (home / "data").iterdir() if path.name != "lock.mdb"}
     for arguments in (("run", "--no-web"), ("backup", tmp_path / "b.tar")):

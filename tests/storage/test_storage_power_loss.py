@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from lineup_supervisor.core.policy import Policy
+from lineup_supervisor.core.schema import SCHEMA_VERSION
 from lineup_supervisor.edges.store import Migration, RawTxn, Store
 from lineup_supervisor.edges.store_file import DATA_NAME
 from storage.file_calls import FileCalls, Sync, Write
@@ -178,7 +179,7 @@ def doubled(txn: RawTxn) -> None:
         txn.put("calls", key, {**row, "updated_ms": row["updated_ms"] * 2})
 
 
-UPGRADE = (Migration(1, renamed), Migration(2, doubled))
+UPGRADE = (Migration(SCHEMA_VERSION, renamed), Migration(SCHEMA_VERSION + 1, doubled))
 
 
 def test_an_upgrade_that_loses_power_is_done_or_not_begun(tmp_path: Path, file_calls: FileCalls) -> None:
@@ -195,7 +196,8 @@ def test_an_upgrade_that_loses_power_is_done_or_not_begun(tmp_path: Path, file_c
     base = (home / DATA_NAME).read_bytes()
 
     def upgraded(directory: Path) -> dict[Any, int]:
-        store = Store.open(directory, TABLES, schema_version=3, migrations=UPGRADE, map_bytes=MAP_BYTES)
+        version = SCHEMA_VERSION + len(UPGRADE)
+        store = Store.open(directory, TABLES, schema_version=version, migrations=UPGRADE, map_bytes=MAP_BYTES)
         try:
             return {key: row.updated_ms for key, row in dump(store)["calls"]}
         finally:

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from core.harness import Core
 from lineup_hostshell.cli.audit_chain import ChainCheck
 from lineup_supervisor.core import events as ev
 from lineup_supervisor.core import invariants, retention
@@ -466,8 +467,6 @@ def test_the_queue_and_its_counts_are_what_the_invariants_hold_them_to() -> None
 
 def test_what_is_closed_and_swept_in_one_event_leaves_no_wish_for_a_worker() -> None:
     """Its process was still to be started when its deadline came, and the sweep of that very moment took it away."""
-    from core.harness import Core
-
     core = Core(policy=Policy(sessions_kept_max=0, workers_max=1, direct_timeout_ms=10 * 60_000))
     core.connect("a1")
     core.call_accepted("lab.direct", call_id="k1")

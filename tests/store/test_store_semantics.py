@@ -234,14 +234,11 @@ class StoreAgainstModel(RuleBasedStateMachine):
         if after is not None:
             bound = in_order(after)
             expected = [k for k in expected if (in_order(k) < bound if reverse else in_order(k) > bound)]
+        first = self.txn.first(THINGS, prefix, after=after, reverse=reverse)
+        assert first == (expected[0] if expected else None)
         assert list(self.txn.scan(THINGS, prefix, after=after, reverse=reverse)) == [
             (k, self.model[k]) for k in expected
         ]
-
-    @rule(prefix=prefixes)
-    def first(self, prefix: tuple[str | int, ...]) -> None:
-        expected = min((k for k in self.model if k[: len(prefix)] == prefix), key=in_order, default=None)
-        assert self.txn.first(THINGS, prefix) == expected
 
     @rule()
     def commit(self) -> None:

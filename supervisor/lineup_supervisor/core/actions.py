@@ -39,7 +39,6 @@ from lineup_supervisor.core.schema import (
     CONVERSATIONS,
     INSTANCES,
     ActionResult,
-    Call,
     Conversation,
     Instance,
 )
@@ -50,26 +49,28 @@ Action = Callable[[Ctx, HostAction, dict[str, Any]], Any]
 
 
 def handle(ctx: Ctx, event: HostAction) -> None:
-    """Carry out one action, once."""
+    """Carry out one action, once. A refusal after which the same action may come again is no answer to its resend."""
     ctx.actor = event.actor
     known = ctx.get(ACTION_RESULTS, (event.action_id,))
     if known is not None:
         ctx.reply_host(event.reply_to, known.accepted, code=known.code, message=known.message, detail=known.detail)
         return
+    is_kept = event.name not in _REPEATABLE
     try:
         rule = _ACTIONS.get(event.name)
         if rule is None:
             raise LineUpError("message_invalid", f"/name: no action {event.name[:64]!r}", detail={"path": "/name"})
         if event.fault is not None:
             raise LineUpError(event.fault["code"], event.fault["message"], detail=event.fault.get("detail"))
-        detail = rule(ctx, event, event.args)
+        detail = ctx.attempt(rule, ctx, event, event.args)
         answer = ActionResult(accepted=True, at_ms=ctx.now.wall_ms, detail=detail)
     except LineUpError as error:
         audit(ctx, "action.refused", *_named(event.args), action=event.name, code=error.code, rule=error.message)
+        is_kept = is_kept and error.retry != "same"  # the same action may succeed later
         answer = ActionResult(
             accepted=False, at_ms=ctx.now.wall_ms, code=error.code, message=error.message, detail=error.detail
         )
-    if event.name not in _REPEATABLE:
+    if is_kept:
         ctx.put(ACTION_RESULTS, (event.action_id,), answer)
         timers.set_timer(ctx, "steady", ctx.now.steady_ms + ctx.policy.actions_kept_ms, "action", event.action_id)
     ctx.reply_host(event.reply_to, answer.accepted, code=answer.code, message=answer.message, detail=answer.detail)
@@ -131,10 +132,8 @@ def _call_start(ctx: Ctx, event: HostAction, args: dict[str, Any]) -> dict[str, 
 
 
 def _call_cancel(ctx: Ctx, event: HostAction, args: dict[str, Any]) -> dict[str, Any]:
-    found = calls.find(ctx.txn, _id(args, "call_id"))
-    if not found:
-        raise LineUpError("call_not_found", f"no call {args['call_id']}")
-    call: Call = calls.cancel(ctx, found[-1], _text(args, "reason", "cancelled by the operator"))
+    call = calls.one(ctx.txn, _id(args, "call_id"), _optional_id(args, "agent_id") or "")
+    call = calls.cancel(ctx, call, _text(args, "reason", f"cancelled by the {event.actor}"))
     return {"record": calls.record(call)}
 
 
@@ -252,6 +251,15 @@ def _surface_torn(ctx: Ctx, event: HostAction, args: dict[str, Any]) -> None:
     surfaces.close_from_host(ctx, _id(args, "surface_id"))
 
 
+def _pages_shown(ctx: Ctx, event: HostAction, args: dict[str, Any]) -> None:
+    """The Host's own word, not a page's: hostshell lets no tab say it."""
+    ids = args.get("surface_ids")
+    if not isinstance(ids, list) or len(ids) > limits.PAGES_SHOWN_MAX or not all(map(is_id, ids)):
+        rule = f"must be a list of at most {limits.PAGES_SHOWN_MAX} ids"
+        raise LineUpError("message_invalid", f"/args/surface_ids: {rule}", detail={"path": "/args/surface_ids"})
+    instances.look_at(ctx, ids)
+
+
 # MiniApps and grants
 
 
@@ -283,7 +291,7 @@ def _apps_disable(ctx: Ctx, event: HostAction, args: dict[str, Any]) -> None:
 
 
 def _grant_revoke(ctx: Ctx, event: HostAction, args: dict[str, Any]) -> None:
-    capabilities.revoke(ctx, _id(args, "app_scope"), _text(args, "capability", kind="name"))
+    capabilities.revoke(ctx, _id(args, "app_scope"), _id(args, "capability"))
 
 
 def _notification_dismiss(ctx: Ctx, event: HostAction, args: dict[str, Any]) -> None:
@@ -295,7 +303,7 @@ def _artifact_remove(ctx: Ctx, event: HostAction, args: dict[str, Any]) -> None:
 
 
 # Safe to do twice, and too frequent to remember.
-_REPEATABLE = frozenset(("interaction.present", "interaction.draft", "surface.event", "surface.patch"))
+_REPEATABLE = frozenset(("interaction.present", "interaction.draft", "surface.event", "surface.patch", "pages.shown"))
 
 _ACTIONS: dict[str, Action] = {
     "call.start": _call_start,
@@ -316,6 +324,7 @@ _ACTIONS: dict[str, Action] = {
     "surface.event": _surface_event,
     "surface.submit": _surface_submit,
     "surface.torn": _surface_torn,
+    "pages.shown": _pages_shown,
     "apps.add": _apps_add,
     "apps.remove": _apps_remove,
     "apps.enable": _apps_enable,

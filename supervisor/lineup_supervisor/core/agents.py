@@ -159,18 +159,19 @@ def _get(ctx: Ctx, link_id: str, agent_id: str, envelope: Envelope) -> None:
 
 
 def _durably(rule: Callable[[Ctx, str, Envelope], dict[str, Any]]) -> Callable[[Ctx, str, str, Envelope], None]:
-    """A message with an effect: its receipt is kept, and the same message_id gets the same receipt again."""
+    """A message with an effect: its receipt is kept, and the same message_id gets the same receipt again (see
+    ``_again``)."""
 
     def handle(ctx: Ctx, link_id: str, agent_id: str, envelope: Envelope) -> None:
         row = find("agent", envelope.type, from_runtime=False)
         assert row is not None, envelope.type
         kept = ctx.get(RECEIPTS, (agent_id, envelope.message_id))
         if kept is not None:
-            _send_receipt(ctx, link_id, kept.body)
+            _send_receipt(ctx, link_id, _again(ctx, agent_id, kept))
             return
         try:
             check_lengths(row, envelope.payload, path="/payload")
-            answer = rule(ctx, agent_id, envelope)
+            answer = ctx.attempt(rule, ctx, agent_id, envelope)
         except LineUpError as error:
             audit(
                 ctx,
@@ -185,16 +186,25 @@ def _durably(rule: Callable[[Ctx, str, Envelope], dict[str, Any]]) -> Callable[[
                 _send_receipt(ctx, link_id, {"reply_to": envelope.message_id, **answer})
                 return
         body = {"reply_to": envelope.message_id, **answer}
-        _keep_receipt(ctx, agent_id, envelope.message_id, body)
+        _keep_receipt(ctx, agent_id, envelope, body)
         _send_receipt(ctx, link_id, body)
 
     return handle
 
 
-def _keep_receipt(ctx: Ctx, agent_id: str, message_id: str, body: dict[str, Any]) -> None:
+def _again(ctx: Ctx, agent_id: str, kept: Receipt) -> dict[str, Any]:
+    """The kept receipt; one that had a call's record has it as it is now: the result may have been taken over long ago,
+    and an agent that never saw the first receipt would wait for it in vain."""
+    call = ctx.get(CALLS, (agent_id, kept.call_id)) if kept.call_id else None
+    return kept.body if call is None else {**kept.body, "detail": calls.record_for_agent(call)}
+
+
+def _keep_receipt(ctx: Ctx, agent_id: str, envelope: Envelope, body: dict[str, Any]) -> None:
     # The record in a resend's receipt may be large and is kept elsewhere anyway.
-    kept = {name: value for name, value in body.items() if name != "detail" or not body["accepted"]}
-    ctx.put(RECEIPTS, (agent_id, message_id), Receipt(body=kept))
+    has_record = body["accepted"] and "detail" in body
+    kept = {name: value for name, value in body.items() if name != "detail" or not has_record}
+    receipt = Receipt(body=kept, call_id=envelope.payload["call_id"] if has_record else "")
+    ctx.put(RECEIPTS, (agent_id, envelope.message_id), receipt)
     agent = outbox.agent_row(ctx, agent_id)
     n = agent.next_receipt
     ctx.put(AGENTS, (agent_id,), replace(agent, next_receipt=n + 1))
@@ -202,7 +212,7 @@ def _keep_receipt(ctx: Ctx, agent_id: str, message_id: str, body: dict[str, Any]
     oldest = ctx.get(RECEIPT_RING, slot)
     if oldest is not None:
         ctx.delete(RECEIPTS, (agent_id, oldest.body["message_id"]))
-    ctx.put(RECEIPT_RING, slot, Receipt(body={"message_id": message_id}))
+    ctx.put(RECEIPT_RING, slot, Receipt(body={"message_id": envelope.message_id}))
 
 
 def _send_receipt(ctx: Ctx, link_id: str, body: dict[str, Any]) -> None:

@@ -6,6 +6,7 @@ machine, is checked here. Instances keep the bundle that they started with: an u
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -27,6 +28,13 @@ INSTALLED = "installed"
 _LEVELS = ("", "S1", "S2", "S3")
 
 
+def install_own(ctx: Ctx, bundles: Iterable[Bundle]) -> None:
+    """Install the Runtime's own distribution, whatever else is installed: a new version of it always starts."""
+    for bundle in bundles:
+        install(ctx, bundle, trusted=True)
+    _let_strangers_give_way(ctx)
+
+
 def install(ctx: Ctx, bundle: Bundle, *, trusted: bool) -> App:
     """Install a bundle, or a new version of it. The same one again changes nothing.
 
@@ -44,7 +52,8 @@ def install(ctx: Ctx, bundle: Bundle, *, trusted: bool) -> App:
         _check_scope(manifest, before)
         check_isolation(ctx, manifest)
     rivals = _rivals(ctx, scope, manifest, trusted=trusted)
-    _check_inventory_size(ctx, scope, manifest)
+    if not trusted:
+        _check_inventory_size(ctx, scope, manifest)
     if before is None and not trusted and sum(1 for _ in ctx.txn.scan(APPS)) >= limits.BUNDLES_MAX:
         raise LineUpError("conflict", f"{limits.BUNDLES_MAX} MiniApps are installed; remove one first")
     for rival in rivals:
@@ -77,11 +86,19 @@ def enable(ctx: Ctx, app_scope: str) -> App:
     """Let agents call it (again); lifts a quarantine.
 
     Raises:
-        LineUpError: ``app_not_found``.
+        LineUpError: ``app_not_found``; ``conflict`` if the inventory has no room for its tools.
     """
     app = _existing(ctx, app_scope)
+    if app.kind == INSTALLED and (app.quarantined or not app.enabled):
+        own = [tool.descriptor for tool in inventory.tool_index(ctx.txn).values() if tool.app.app_scope == app_scope]
+        size = _inventory_size([*_open_tools(ctx), *own])
+        if size > limits.INVENTORY_BYTES_MAX:
+            rule = f"the tools of {app_scope} would make the inventory {_too_large(size)}"
+            raise LineUpError("conflict", f"{rule}: disable or remove another MiniApp first")
     after = replace(app, enabled=True, quarantined=False, quarantine_reason="", crashes=())
-    return _changed(ctx, app, after, "app.enabled")
+    after = _changed(ctx, app, after, "app.enabled")
+    _let_strangers_give_way(ctx)
+    return after
 
 
 def disable(ctx: Ctx, app_scope: str) -> App:
@@ -204,15 +221,43 @@ def _rivals(ctx: Ctx, scope: str, manifest: dict[str, Any], *, trusted: bool) ->
 
 
 def _check_inventory_size(ctx: Ctx, scope: str, manifest: dict[str, Any]) -> None:
-    """All tools together have to fit into one frame of an agent's link, those of disabled MiniApps included."""
+    """All tools together have to fit into one frame of an agent's link, those of disabled MiniApps included, so that
+    enabling one again finds room."""
     index = inventory.tool_index(ctx.txn)
     others = [tool.descriptor for tool in index.values() if tool.app.app_scope != scope]
-    tools = [inventory.public_descriptor(tool) for tool in (*others, *manifest["tools"])]
-    # As it travels: a bound of a schema that is written 1.0 is shorter in canonical JSON.
-    size = max(len(canonical_json(tools)), len(msgspec.json.encode(tools)))
+    size = _inventory_size([*others, *manifest["tools"]])
     if size > limits.INVENTORY_BYTES_MAX:
-        rule = f"make the inventory {size} bytes, at most {limits.INVENTORY_BYTES_MAX} are allowed"
-        raise _faults([("/tools", rule)])
+        raise _faults([("/tools", f"make the inventory {_too_large(size)}")])
+
+
+def _let_strangers_give_way(ctx: Ctx) -> None:
+    """The distribution's own tools are always in the inventory. Where they have grown so far that a stranger's do not
+    fit beside them any more, what was installed last is quarantined: it stays installed until the operator decides.
+    """
+    while (size := _inventory_size(_open_tools(ctx))) > limits.INVENTORY_BYTES_MAX:
+        strangers = {tool.app for tool in inventory.tool_index(ctx.txn).values() if tool.open}
+        newest = max(
+            (app for app in strangers if app.kind == INSTALLED),
+            key=lambda app: (app.installed_ms, app.app_scope),
+            default=None,
+        )
+        if newest is None:
+            return
+        quarantine(ctx, newest.app_scope, f"its tools make the inventory {_too_large(size)}")
+
+
+def _open_tools(ctx: Ctx) -> list[dict[str, Any]]:
+    return [tool.descriptor for tool in inventory.tool_index(ctx.txn).values() if tool.open]
+
+
+def _inventory_size(descriptors: list[dict[str, Any]]) -> int:
+    """As it travels: a bound of a schema that is written 1.0 is shorter in canonical JSON."""
+    tools = [inventory.public_descriptor(tool) for tool in descriptors]
+    return max(len(canonical_json(tools)), len(msgspec.json.encode(tools)))
+
+
+def _too_large(size: int) -> str:
+    return f"{size} bytes, at most {limits.INVENTORY_BYTES_MAX} are allowed"
 
 
 def _remove(ctx: Ctx, app: App, reason: str) -> None:

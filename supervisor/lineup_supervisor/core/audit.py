@@ -51,9 +51,9 @@ def audit(
         prev=prev,
         hash=row_hash,
     )
-    ctx.put(AUDIT, (seq,), row)
+    ctx.add(AUDIT, (seq,), row)
     for subject in dict.fromkeys((*named, row_cause)):
-        ctx.put(AUDIT_BY_SUBJECT, (subject, seq), _MARK)
+        ctx.add(AUDIT_BY_SUBJECT, (subject, seq), _MARK)
     ctx.set_meta(audit_seq=seq, audit_hash=row_hash)
 
 

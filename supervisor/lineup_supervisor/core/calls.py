@@ -34,11 +34,12 @@ from lineup_supervisor.core.schema import (
     Instance,
     Mark,
 )
-from lineup_supervisor.core.tables import CALL, CallEvent, CallState, InstanceState
+from lineup_supervisor.core.tables import CALL, CallEvent, CallState
 from lineup_supervisor.core.txn import Txn
 
 replace = msgspec.structs.replace
 _MARK = Mark()
+AGENTS_NAMED_MAX = 8  # in a refusal
 
 
 def key_of(call: Call) -> tuple[str, str]:
@@ -61,6 +62,22 @@ def find(txn: Txn, call_id: str) -> list[Call]:
         if call is not None:
             found.append(call)
     return found
+
+
+def one(txn: Txn, call_id: str, agent_id: str = "") -> Call:
+    """The call that somebody means who is no agent: of this agent, or the only one of this id.
+
+    Raises:
+        LineUpError: ``call_not_found``; ``conflict`` with ``{agent_ids}`` if it is the id of several agents' calls.
+    """
+    found = find(txn, call_id) if not agent_id else [call for call in (txn.get(CALLS, (agent_id, call_id)),) if call]
+    if not found:
+        raise LineUpError("call_not_found", f"no call {call_id}" + (f" of {agent_id}" if agent_id else ""))
+    if len(found) > 1:
+        agents = [call.agent_id for call in found][:AGENTS_NAMED_MAX]
+        message = f"each of {', '.join(agents)} has a call {call_id}: say whose is meant (agent_id)"
+        raise LineUpError("conflict", message, detail={"agent_ids": agents})
+    return found[0]
 
 
 def callers_in(conversation: Conversation) -> tuple[str, ...]:
@@ -99,9 +116,11 @@ def queue(ctx: Ctx, call: Call) -> Call:
 
 
 def deliver(ctx: Ctx, call: Call, body: dict[str, Any]) -> int:
-    """Put one delivery of this call into its instance's inbox; returns its ``seq``."""
+    """Put one delivery of this call into its instance's inbox; returns its ``seq``. ``intake`` has looked for room."""
     assert call.instance_id is not None
-    return inbox.append(ctx, call.instance_id, "tool.call", body, agent_id=call.agent_id, call_id=call.call_id)
+    return inbox.append(
+        ctx, call.instance_id, "tool.call", body, owed=True, agent_id=call.agent_id, call_id=call.call_id
+    )
 
 
 def delivery_body(call: Call) -> dict[str, Any]:
@@ -213,19 +232,28 @@ def _release(ctx: Ctx, call: Call) -> None:
 
 
 def _restore_focus(ctx: Ctx, call: Call) -> None:
-    """A call that borrowed the screen gives it back once no other open call of its instance wants the screen.
+    """What calls have borrowed of the screen is given back once no other open call of the instance wants the screen.
 
-    One that stands for an operation does not: its instance is about to close.
+    One that stands for an operation does not: its instance is about to close. Nor does any while an operation is under
+    way, which would not outlast it.
     """
+    from lineup_supervisor.core import operations
+
     if not call.restore_previous_focus or call.instance_id is None or call.operation_id is not None:
         return
-    instance = ctx.need(INSTANCES, (call.instance_id,))
-    if instance.state == InstanceState.CLOSED:
+    if not ctx.need(INSTANCES, (call.instance_id,)).borrowed or operations.is_focusing(ctx, call.instance_id):
         return
-    if any(_takes_screen(ctx, ctx.need(CALLS, key[1:])) for key, _ in ctx.txn.scan(OPEN_CALLS, (call.instance_id,))):
-        return
-    if instance.state in (InstanceState.FOREGROUND, InstanceState.STARTING):
-        instances.back(ctx, call.instance_id)
+    if not any(_takes_screen(ctx, other) for other in _open_of(ctx, call.instance_id)):
+        instances.give_back(ctx, call.instance_id)
+
+
+def gives_screen_back(ctx: Ctx, instance_id: str) -> bool:
+    """Whether a call is open at whose end the instance goes back to where it was."""
+    return any(call.restore_previous_focus for call in _open_of(ctx, instance_id))
+
+
+def _open_of(ctx: Ctx, instance_id: str) -> list[Call]:
+    return [ctx.need(CALLS, key[1:]) for key, _ in ctx.txn.scan(OPEN_CALLS, (instance_id,))]
 
 
 def _takes_screen(ctx: Ctx, call: Call) -> bool:
@@ -333,6 +361,7 @@ def cancel(ctx: Ctx, call: Call, reason: str) -> Call:
         call.instance_id,
         "tool.cancel",
         {"call_id": call.call_id, "reason": reason},
+        owed=True,
         agent_id=call.agent_id,
         call_id=call.call_id,
     )
@@ -371,7 +400,8 @@ def timed_out(ctx: Ctx, call: Call) -> None:
     settle(ctx, call, CallEvent.EXPIRE, error=LineUpError("tool_timeout", f"no result within {call.timeout_ms} ms"))
     if had_run and call.instance_id is not None:
         body = {"call_id": call.call_id, "reason": "tool_timeout"}
-        inbox.append(ctx, call.instance_id, "tool.cancel", body, agent_id=call.agent_id, call_id=call.call_id)
+        key = {"agent_id": call.agent_id, "call_id": call.call_id}
+        inbox.append(ctx, call.instance_id, "tool.cancel", body, owed=True, **key)
 
 
 def pause_timeout(ctx: Ctx, call: Call) -> Call:
@@ -398,13 +428,17 @@ def worker_lost(ctx: Ctx, call: Call, detail: str, reason: str) -> None:
     if call.interaction_id is not None:
         interactions.deliver_again(ctx, call)
         return
-    if call.status != CallState.RUNNING or call.operation_id is not None:
+    if call.operation_id is not None:
+        return
+    if call.status != CallState.RUNNING:
+        interactions.attempt_ended(ctx, call)  # one that was not claimed may have asked all the same
         return
     if call.cancel_requested:
         cancelled(ctx, call)
     elif call.retry_safe:
         ctx.cause, before = call.cause, ctx.cause
-        call = queue(ctx, replace(call, attempt=call.attempt + 1))
+        interactions.attempt_ended(ctx, call)
+        call = queue(ctx, replace(ctx.need(CALLS, key_of(call)), attempt=call.attempt + 1))
         why = f"{reason}: {detail}"[: limits.REASON_LENGTH_MAX]
         audit(ctx, "call.redelivered", call.call_id, call.instance_id or "", attempt=call.attempt, reason=why)
         ctx.cause = before

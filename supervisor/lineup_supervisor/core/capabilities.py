@@ -10,6 +10,7 @@ person's standing word, else the person is asked. The rules of state hold again 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -23,11 +24,13 @@ from lineup_protocol.shown_text import is_prose
 from lineup_protocol.times import to_rfc3339
 from lineup_supervisor.core import artifacts, inbox, interactions
 from lineup_supervisor.core.audit import audit, digest
+from lineup_supervisor.core.canonical import canonical
 from lineup_supervisor.core.ctx import META_KEY, Ctx
 from lineup_supervisor.core.schema import (
     APPS,
     ARTIFACTS,
     BUNDLES,
+    CONVERSATIONS,
     GRANTS,
     INSTANCES,
     META,
@@ -90,6 +93,7 @@ def request(ctx: Ctx, instance: Instance, body: dict[str, Any]) -> dict[str, Any
         body["arguments"], code="message_invalid", path="/arguments"
     )
     _check_state(ctx, instance, capability)
+    inbox.check_room(ctx, instance, len(canonical(arguments)) + limits.REASON_LENGTH_MAX)
     grant = standing(ctx, instance.app_scope, name)
     if grant is not None and grant.scope == DENIED:
         raise _denied(name, "denied_by_person", "the person has refused it a moment ago")
@@ -275,7 +279,8 @@ def _run(ctx: Ctx, instance: Instance, purpose: dict[str, Any], *, by: str) -> d
     assert capability.run is not None
     try:
         _check_state(ctx, instance, capability)
-        outcome: dict[str, Any] = {"granted": True, "result": capability.run(ctx, instance, purpose["arguments"])}
+        result = ctx.attempt(capability.run, ctx, instance, purpose["arguments"])
+        outcome: dict[str, Any] = {"granted": True, "result": result}
     except LineUpError as error:
         outcome = _refusal(error)
     return _deliver(ctx, instance, purpose, outcome, by=by)
@@ -296,7 +301,7 @@ def _deliver(
     )
     if instance.state != InstanceState.CLOSED:
         body = {"request_id": purpose["request_id"], "capability": purpose["capability"], **outcome}
-        inbox.append(ctx, instance.instance_id, "capability.result", body)
+        inbox.append(ctx, instance.instance_id, "capability.result", body, owed=True)
     return outcome
 
 
@@ -312,7 +317,9 @@ def _denied(name: str, why: str, words: str) -> LineUpError:
 
 
 def _show_notification(ctx: Ctx, instance: Instance, arguments: dict[str, Any]) -> dict[str, Any]:
-    """One more of the same title falls into the one that is there; the oldest makes room."""
+    """One more of the same title falls into the one that is there; else the oldest makes room, of those for the agent
+    in whose conversations there are most.
+    """
     rows = [ctx.need(NOTIFICATIONS, (key[2],)) for key, _ in ctx.txn.scan(NOTIFICATIONS_OF, (instance.app_scope,))]
     title, body = arguments["title"], arguments.get("body", "")
     if not title.isprintable() or not is_prose(body):
@@ -325,8 +332,11 @@ def _show_notification(ctx: Ctx, instance: Instance, arguments: dict[str, Any]) 
         _drop_index(ctx, same)
         row = replace(same, body=body, at_ms=ctx.now.wall_ms, count=same.count + 1, cause=ctx.cause)
     else:
-        for oldest in rows[: max(0, len(rows) - limits.NOTIFICATIONS_PER_APP_MAX + 1)]:
-            _drop_notification(ctx, oldest.notification_id)
+        agents = [ctx.need(CONVERSATIONS, (each.conversation_id,)).agent_id for each in rows]
+        while len(rows) >= limits.NOTIFICATIONS_PER_APP_MAX:
+            at = agents.index(Counter(agents).most_common(1)[0][0])
+            del agents[at]
+            _drop_notification(ctx, rows.pop(at).notification_id)
         row = Notification(
             notification_id=ctx.new_id("n"),
             app_scope=instance.app_scope,

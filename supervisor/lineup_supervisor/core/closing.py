@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from lineup_protocol.errors import LineUpError
-from lineup_supervisor.core import budgets, calls, interactions, operations, snapshots, surfaces, timeline
-from lineup_supervisor.core.audit import audit
+from lineup_supervisor.core import budgets, calls, inbox, interactions, operations, snapshots, surfaces, timeline
 from lineup_supervisor.core.ctx import Ctx
 from lineup_supervisor.core.schema import (
     BUNDLES,
     CALLS,
     CONVERSATIONS,
-    INBOX,
     INSTANCES,
+    INTERACTIONS,
     OPEN_CALLS,
     OPEN_INTERACTIONS,
     Instance,
@@ -50,11 +49,7 @@ def settle_everything(
     surfaces.owner_closed(ctx, instance)
     snapshots.owner_closed(ctx, instance)
     budgets.forget(ctx, instance.instance_id)
-    dropped = [key for key, _ in ctx.txn.scan(INBOX, (instance.instance_id,))]
-    for key in dropped:
-        ctx.delete(INBOX, key)
-    if dropped:
-        audit(ctx, "inbox.closed", instance.instance_id, dropped=len(dropped))
+    inbox.owner_closed(ctx, instance)
     timeline.end_session(ctx, instance.session_id, reason or code)
 
 
@@ -105,7 +100,9 @@ def check_may_close(ctx: Ctx, instance: Instance) -> None:
             f"{len(pending)} call(s) are open; complete, fail or cancel them first",
             detail={"why": "calls", "call_ids": pending[:16]},
         )
-    questions = [str(key[1]) for key, _ in ctx.txn.scan(OPEN_INTERACTIONS, (instance.instance_id,))]
+    waiting = [ctx.need(INTERACTIONS, (key[1],)) for key, _ in ctx.txn.scan(OPEN_INTERACTIONS, (instance.instance_id,))]
+    # A question for consent is the Runtime's own, which no app can cancel; it ends with the instance.
+    questions = [question.interaction_id for question in waiting if question.source != "runtime_policy"]
     if questions:
         raise LineUpError(
             "lifecycle_denied",

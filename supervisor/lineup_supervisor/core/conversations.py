@@ -33,23 +33,45 @@ replace = msgspec.structs.replace
 
 
 def agent_text(ctx: Ctx, agent_id: str, conversation_id: str, text: str, format_: str) -> None:
-    """An agent says something; it opens the conversation if it is new."""
+    """An agent says something; it opens the conversation if it is new.
+
+    Raises:
+        LineUpError: ``unauthorized``; ``rate_limited`` if too much waits for Interact, or there are too many
+            conversations; nothing is said.
+    """
     conversation = ctx.get(CONVERSATIONS, (conversation_id,))
     if conversation is None:
         conversation = instances.open_conversation(ctx, conversation_id, agent_id, opened_by="agent")
     elif conversation.agent_id != agent_id:
         raise LineUpError("unauthorized", f"conversation {conversation_id} belongs to another agent")
+    _check_room(ctx, conversation, text)
     session_id = _session_in_front(ctx, conversation)
     entry = timeline.append(ctx, conversation_id, "text", "agent", text=text, format=format_, session_id=session_id)
     audit(ctx, "text.from_agent", conversation_id, agent_id, text=digest(text))
     if conversation.chat_instance_id:
         body = {"text": text, "format": format_, "at": to_rfc3339(entry.at_ms), "from": "agent", "entry": entry.n}
-        inbox.append(ctx, conversation.chat_instance_id, "message.text", body)
+        inbox.append(ctx, conversation.chat_instance_id, "message.text", body, owed=True)
+
+
+def _check_room(ctx: Ctx, conversation: Conversation, text: str) -> None:
+    """Before the text stands in the timeline: Interact has room for it."""
+    if conversation.chat_instance_id:
+        chat = ctx.need(INSTANCES, (conversation.chat_instance_id,))
+        inbox.check_room(ctx, chat, inbox.size_of({"text": text}))
 
 
 def person_text(ctx: Ctx, conversation_id: str, text: str, action_id: str, session_id: str = "") -> Entry:
-    """A person says something to the conversation's agent; it waits in the outbox until that agent takes it."""
+    """A person says something to the conversation's agent; it waits in the outbox until that agent takes it.
+
+    Raises:
+        LineUpError: ``not_found``, ``message_invalid``, ``message_too_large``; ``unauthorized`` in a conversation that
+            the command line has opened: it calls tools and reads no texts. Nothing is said.
+    """
     conversation = existing(ctx, conversation_id)
+    if conversation.agent_id == outbox.OPERATOR:
+        raise LineUpError(
+            "unauthorized", "this conversation was opened from the command line, and no agent reads what is said in it"
+        )
     if not text.strip():
         raise LineUpError("message_invalid", "/text: must not be empty", detail={"path": "/text", "rule": "not empty"})
     if len(text) > limits.TEXT_LENGTH_MAX:
@@ -86,10 +108,14 @@ def send_text_from_app(ctx: Ctx, instance: Instance, body: dict[str, Any]) -> di
 
 
 def open_by_person(ctx: Ctx, agent_id: str | None, title: str) -> Conversation:
-    """A person opens a conversation with the agent that they pick, else with the one connected last."""
+    """A person opens a conversation with the agent that they pick, else with the one connected last.
+
+    Raises:
+        LineUpError: ``not_found`` if there is no such agent, or none at all; ``rate_limited``.
+    """
     if agent_id is None:
         agent_id = last_connected(ctx)
-    elif ctx.get(AGENTS, (agent_id,)) is None:
+    elif agent_id == outbox.OPERATOR or ctx.get(AGENTS, (agent_id,)) is None:
         raise LineUpError("not_found", f"no agent {agent_id} has ever connected")
     return instances.open_conversation(ctx, ctx.new_id("c"), agent_id, opened_by="person", title=title)
 

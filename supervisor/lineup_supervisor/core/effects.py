@@ -75,11 +75,12 @@ class HostDelta(Effect, frozen=True, kw_only=True):
     """What changed for people in this event; ``changes`` are ``{kind, id, row}``, ``row`` null when it is gone.
 
     They are made from rows when somebody reads them (``views.Changes``): mostly nobody looks. The edge sends all of
-    them to who subscribed, and the record of a call to who watches it.
+    them to who subscribed, and the record of a call to who watches it. ``event_id`` says whose doing it was.
     """
 
     revision: int
     changes: Sequence[dict[str, Any]]
+    event_id: str = ""
 
 
 class SaveBlob(Effect, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""Which instances have a process just now. Owns ``WORKERS``, ``WANTED``, ``START_QUEUE`` and ``STARTS``.
+"""Which instances have a process just now. Owns ``WORKERS``, ``WANTED``, ``START_QUEUE``, ``STARTS`` and ``SPARE``.
 
 An instance wants a worker while there is something that only its code can do: undelivered inbox items, running calls,
 its own pending questions, an open surface on screen. Everything here is derived again from rows after each event that
@@ -7,16 +7,22 @@ touched an instance, so that no start can be forgotten.
 Whose turn it is to start: the MiniApp's with the fewest starts under way, of these the one that waits longest; but no
 MiniApp has more than half of the starts. So one that hangs in each of its starts holds up itself, and nobody waits for
 ever: each start ends in time, and then who waits longest has no more of them under way than anybody else.
+
+A place is given back when there are others that wait for one: by who has nothing to do, then by who only waits for a
+person (for the answer to its question, or for a look at its page). The latter *rests*: it is not started again before
+the answer, or the look, has come. Whose code has something to do is never ended for a place, however long that takes;
+so no MiniApp has more than half of the places, and Interact, which everybody needs, has some that nobody else gets.
 """
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import Any
 
 import msgspec
 
 from lineup_protocol.errors import LineUpError
-from lineup_supervisor.core import apps, calls, inbox, instances, timers
+from lineup_supervisor.core import apps, budgets, calls, inbox, instances, timers
 from lineup_supervisor.core import effects as fx
 from lineup_supervisor.core.audit import audit
 from lineup_supervisor.core.ctx import Ctx
@@ -32,6 +38,8 @@ from lineup_supervisor.core.schema import (
     OPEN_CALLS,
     OPEN_INTERACTIONS,
     OPEN_SURFACES,
+    SHOWN,
+    SPARE,
     START_QUEUE,
     STARTS,
     WANTED,
@@ -39,6 +47,7 @@ from lineup_supervisor.core.schema import (
     App,
     Instance,
     Mark,
+    Spare,
     Starts,
     Wish,
     Worker,
@@ -49,30 +58,51 @@ from lineup_supervisor.core.txn import Key
 replace = msgspec.structs.replace
 _MARK = Mark()
 
+# Ends before any of its code has run, for want of something that this machine has too little of just now.
+_UNSTARTED = ("start_failed", "unconfined")
 # Ends of a worker that say nothing against its code, beside those that were asked for (``WorkerState.STOPPING``).
-_PEACEFUL = ("runtime_restart",)
+_PEACEFUL = ("runtime_restart", *_UNSTARTED)
 # Ends that another start would only repeat.
 _HOPELESS = ("isolation_insufficient", "app_start_failed")
 _LATE = "start_timeout"
+_ONE_IN = 8  # of the places is kept for Interact
 
 
-def wants_worker(ctx: Ctx, instance: Instance) -> bool:
-    """True while there is something for the instance's code to do."""
-    if instance.state == InstanceState.CLOSED:
-        return False
+class Need(IntEnum):
+    """What an instance needs a process for."""
+
+    NOTHING = 0
+    PERSON = 1  # it waits for a person's answer or look
+    WORK = 2  # its code has something to do, or a person looks at its page
+
+
+def need_of(ctx: Ctx, instance: Instance) -> Need:
+    """By its rows alone."""
     key = (instance.instance_id,)
+    if instance.state == InstanceState.CLOSED:
+        return Need.NOTHING
     if ctx.txn.first(INBOX, key) is not None:
-        return True
+        return Need.WORK
     for call_key, _ in ctx.txn.scan(OPEN_CALLS, key):
         call = ctx.need(CALLS, call_key[1:])
         if call.status == CallState.RUNNING and call.operation_id is None:
-            return True
+            return Need.WORK
+    if instance.state == InstanceState.STARTING and instance.kind != "system":
+        return Need.WORK  # it takes its place on screen once its code has run
+    if instance.state == InstanceState.FOREGROUND and instance.kind != "system" and not instance.began:
+        return Need.WORK  # it was left before that, and is looked at now
+    if instance.state == InstanceState.FOREGROUND and ctx.txn.first(OPEN_SURFACES, key) is not None:
+        return Need.PERSON if ctx.get(SHOWN, key) is None else Need.WORK
     for question_key, _ in ctx.txn.scan(OPEN_INTERACTIONS, key):
         if ctx.need(INTERACTIONS, (question_key[1],)).source == "miniapp_tool":
-            return True
-    if instance.state == InstanceState.STARTING and instance.kind != "system":
-        return True  # it takes its place on screen once its code has run
-    return instance.state == InstanceState.FOREGROUND and ctx.txn.first(OPEN_SURFACES, key) is not None
+            return Need.PERSON
+    return Need.NOTHING
+
+
+def wants_worker(ctx: Ctx, instance: Instance) -> bool:
+    """True while it should have a process; who rests has let go of it and waits on."""
+    need = need_of(ctx, instance)
+    return need == Need.WORK or (need == Need.PERSON and not instance.rests)
 
 
 def reconcile(ctx: Ctx) -> None:
@@ -96,7 +126,8 @@ def _reconcile_one(ctx: Ctx, instance: Instance) -> None:
         if worker is not None:
             stop(ctx, worker, "closed", ctx.policy.worker_stop_grace_ms)
         return
-    wanted = wants_worker(ctx, instance)
+    need = need_of(ctx, instance)
+    wanted = need == Need.WORK or (need == Need.PERSON and not instance.rests)
     if wanted:
         if ctx.get(WANTED, key) is None:
             ctx.put(WANTED, key, Wish())
@@ -108,6 +139,7 @@ def _reconcile_one(ctx: Ctx, instance: Instance) -> None:
             _enqueue(ctx, instance)
     elif worker.state == WorkerState.READY:
         inbox.flush(ctx, instance.instance_id)
+        _note_spare(ctx, instance, Need.WORK if worker.condemned else need)  # that one is going already
         if not wanted:
             timers.set_timer(ctx, "steady", ctx.now.steady_ms + ctx.policy.worker_idle_ms, "idle", instance.instance_id)
 
@@ -139,10 +171,15 @@ def _dequeue(ctx: Ctx, instance_id: str) -> None:
         ctx.put(WANTED, (instance_id,), Wish())
 
 
-def _count(ctx: Ctx, app_scope: str, *, under_way: int = 0, waiting: int = 0) -> None:
+def _count(ctx: Ctx, app_scope: str, *, under_way: int = 0, waiting: int = 0, places: int = 0, going: int = 0) -> None:
     starts = ctx.get(STARTS, (app_scope,)) or Starts()
-    starts = Starts(under_way=max(0, starts.under_way + under_way), waiting=max(0, starts.waiting + waiting))
-    if starts.under_way or starts.waiting:
+    starts = Starts(
+        under_way=max(0, starts.under_way + under_way),
+        waiting=max(0, starts.waiting + waiting),
+        places=max(0, starts.places + places),
+        going=max(0, starts.going + going),
+    )
+    if starts.waiting or starts.places:
         ctx.put(STARTS, (app_scope,), starts)
     else:
         ctx.delete(STARTS, (app_scope,))
@@ -163,16 +200,14 @@ def adopt_queue(ctx: Ctx) -> None:
 
 
 def _start_from_queue(ctx: Ctx) -> None:
-    """Start what waits, as far as there is room; make room by letting go of idle workers."""
+    """Start what waits, as far as there is room; make room by letting go of who can do without a process."""
     if ctx.meta.stopping:
         return
     while ctx.meta.starts_queued and ctx.meta.workers_starting < ctx.policy.workers_starting_max:
         turn = _next_turn(ctx)
         if turn is None:
-            return  # it comes when one of its MiniApp's starts is over
-        if ctx.meta.workers_live >= ctx.policy.workers_max:
             _make_room(ctx)
-            return  # it comes when one that was let go has exited
+            return  # it comes when one of its MiniApp's starts is over, or one that was let go has exited
         instance_id = str(turn[2])
         _dequeue(ctx, instance_id)
         _start(ctx, ctx.need(INSTANCES, (instance_id,)))
@@ -183,12 +218,33 @@ def _share(ctx: Ctx) -> int:
     return max(1, min(ctx.policy.workers_starting_max, ctx.policy.workers_max) // 2)
 
 
+def _share_of_places(ctx: Ctx) -> int:
+    """How many processes a MiniApp may have at once; Interact as many as there are places."""
+    return max(1, ctx.policy.workers_max // 2)
+
+
+def _kept_places(ctx: Ctx) -> int:
+    """How many places are left to Interact beside those that it has."""
+    interact = ctx.get(STARTS, (instances.CHAT_SCOPE,)) or Starts()
+    return max(0, ctx.policy.workers_max // _ONE_IN - interact.places)
+
+
+def _has_place(ctx: Ctx, app_scope: str, starts: Starts) -> bool:
+    """One more process of this MiniApp may be started now, as far as places go."""
+    free = ctx.policy.workers_max - ctx.meta.workers_live
+    if app_scope == instances.CHAT_SCOPE:
+        return free > 0
+    return starts.places < _share_of_places(ctx) and free > _kept_places(ctx)
+
+
 def _next_turn(ctx: Ctx) -> Key | None:
-    """The key in ``START_QUEUE`` of the next start, None if all that wait have their share: a look at each MiniApp."""
+    """The key in ``START_QUEUE`` of the next start, None if there is none that may be: a look at each MiniApp."""
     share = _share(ctx)
     found: tuple[int, Key, Key] | None = None
     for app, starts in ctx.txn.scan(STARTS):
         if not starts.waiting or starts.under_way >= share or (found and found[0] < starts.under_way):
+            continue
+        if not _has_place(ctx, str(app[0]), starts):
             continue
         first = ctx.txn.first(START_QUEUE, app)
         if first is not None and (found is None or (starts.under_way, first[1:]) < found[:2]):
@@ -197,20 +253,35 @@ def _next_turn(ctx: Ctx) -> Key | None:
 
 
 def _make_room(ctx: Ctx) -> None:
-    """Let go of one idle worker for each start that has its turn when there is room; those that are on their way out
-    already count."""
-    share = _share(ctx)
-    waiting = sum(starts.waiting for _, starts in ctx.txn.scan(STARTS) if starts.under_way < share)
-    going = sum(1 for _, worker in ctx.txn.scan(WORKERS) if worker.state == WorkerState.STOPPING)
+    """Let go of one worker for each start that would have its turn if there was a place; those that are on their way
+    out already count. Whose MiniApp has its share waits for one of its own."""
+    if ctx.txn.first(SPARE, ()) is None:
+        return  # nobody can go, and a full house costs no event more than an empty one
+    share, most = _share(ctx), _share_of_places(ctx)
+    waiting = going = 0
+    for (scope, *_), starts in list(ctx.txn.scan(STARTS)):
+        is_blocked = bool(starts.waiting) and starts.under_way < share and not _has_place(ctx, str(scope), starts)
+        if scope == instances.CHAT_SCOPE or starts.places < most:
+            going += starts.going
+            waiting += (starts.waiting if scope == instances.CHAT_SCOPE else _fewer(starts, most)) * is_blocked
+        elif is_blocked:
+            for _ in range(starts.going, starts.waiting):
+                if not _let_go_of_one(ctx, str(scope)):
+                    break
     for _ in range(going, waiting):
         if not _let_go_of_one(ctx):
             return
 
 
+def _fewer(starts: Starts, most: int) -> int:
+    """How many of a MiniApp's starts that wait its share allows."""
+    return min(starts.waiting, most - starts.places)
+
+
 def _start(ctx: Ctx, instance: Instance) -> None:
     bundle = ctx.need(BUNDLES, (instance.digest,))
     incarnation = instance.incarnation + 1
-    ctx.put(INSTANCES, (instance.instance_id,), replace(instance, incarnation=incarnation))
+    ctx.put(INSTANCES, (instance.instance_id,), replace(instance, incarnation=incarnation, rests=False))
     worker = Worker(
         instance_id=instance.instance_id,
         incarnation=incarnation,
@@ -219,7 +290,7 @@ def _start(ctx: Ctx, instance: Instance) -> None:
     )
     ctx.put(WORKERS, (instance.instance_id,), worker)
     ctx.set_meta(workers_starting=ctx.meta.workers_starting + 1, workers_live=ctx.meta.workers_live + 1)
-    _count(ctx, instance.app_scope, under_way=1)
+    _count(ctx, instance.app_scope, under_way=1, places=1)
     timers.set_timer(
         ctx, "steady", ctx.now.steady_ms + ctx.policy.worker_start_timeout_ms, "start", instance.instance_id
     )
@@ -252,10 +323,10 @@ def ready(ctx: Ctx, instance: Instance, worker: Worker) -> None:
     state = WORKER.next(worker.state, WorkerEvent.READY)
     if state == worker.state:
         return
-    if instance.late_starts:
-        instance = ctx.put(INSTANCES, (instance.instance_id,), replace(instance, late_starts=0))
+    if instance.late_starts or instance.unstarted or not instance.began:
+        ctx.put(INSTANCES, (instance.instance_id,), replace(instance, late_starts=0, unstarted=0, began=True))
     ctx.put(WORKERS, (instance.instance_id,), replace(worker, state=state, stop_reason=""))
-    _start_is_over(ctx, instance)
+    instance = _start_is_over(ctx, worker)
     timers.clear_timer(ctx, "start", instance.instance_id)
     audit(
         ctx,
@@ -268,9 +339,12 @@ def ready(ctx: Ctx, instance: Instance, worker: Worker) -> None:
     ctx.touch(instance.instance_id)
 
 
-def _start_is_over(ctx: Ctx, instance: Instance) -> None:
+def _start_is_over(ctx: Ctx, worker: Worker) -> Instance:
+    instance = ctx.need(INSTANCES, (worker.instance_id,))
     ctx.set_meta(workers_starting=max(0, ctx.meta.workers_starting - 1))
     _count(ctx, instance.app_scope, under_way=-1)
+    took_ms = max(0, ctx.now.steady_ms - worker.started_ms)
+    return ctx.put(INSTANCES, (instance.instance_id,), replace(instance, starting_ms=instance.starting_ms + took_ms))
 
 
 def stop(ctx: Ctx, worker: Worker, reason: str, grace_ms: int) -> None:
@@ -279,7 +353,9 @@ def stop(ctx: Ctx, worker: Worker, reason: str, grace_ms: int) -> None:
     if state == worker.state:
         return
     if worker.state == WorkerState.STARTING:
-        _start_is_over(ctx, ctx.need(INSTANCES, (worker.instance_id,)))
+        _start_is_over(ctx, worker)
+    _forget_spare(ctx, worker.instance_id)
+    _count(ctx, ctx.need(INSTANCES, (worker.instance_id,)).app_scope, going=1)
     ctx.put(WORKERS, (worker.instance_id,), replace(worker, state=state, stop_reason=reason))
     timers.clear_timer(ctx, "start", worker.instance_id)
     timers.clear_timer(ctx, "idle", worker.instance_id)
@@ -323,15 +399,18 @@ def exited(ctx: Ctx, instance_id: str, incarnation: int, reason: str, detail: st
     peaceful = reason in _PEACEFUL or (worker.state == WorkerState.STOPPING and not worker.condemned)
     WORKER.next(worker.state, WorkerEvent.EXIT)
     ctx.delete(WORKERS, (instance_id,))
-    instance = ctx.need(INSTANCES, (instance_id,))
     if worker.state == WorkerState.STARTING:
-        _start_is_over(ctx, instance)
+        _start_is_over(ctx, worker)
+    instance = ctx.need(INSTANCES, (instance_id,))
+    _forget_spare(ctx, instance_id)
+    _count(ctx, instance.app_scope, places=-1, going=-1 if worker.state == WorkerState.STOPPING else 0)
     ctx.set_meta(workers_live=max(0, ctx.meta.workers_live - 1))
     for timer in ("start", "idle"):
         timers.clear_timer(ctx, timer, instance_id)
     audit(ctx, "worker.exited", instance_id, incarnation=incarnation, reason=reason, detail=detail or None)
     ctx.touch(instance_id)
     if instance.state == InstanceState.CLOSED:
+        budgets.forget(ctx, instance_id)  # what was refused of it after the close was counted too
         return
     if reason in _HOPELESS:
         code = reason if reason == "isolation_insufficient" else "app_start_failed"
@@ -350,16 +429,21 @@ def exited(ctx: Ctx, instance_id: str, incarnation: int, reason: str, detail: st
     for key, _ in list(ctx.txn.scan(OPEN_CALLS, (instance_id,))):
         calls.worker_lost(ctx, ctx.need(CALLS, key[1:]), detail or reason, reason)
     instance = ctx.need(INSTANCES, (instance_id,))
-    if peaceful:
+    if reason in _UNSTARTED:
+        instance = ctx.put(INSTANCES, (instance_id,), replace(instance, unstarted=instance.unstarted + 1))
+        _back_off(ctx, instance, instance.unstarted)
+    elif peaceful:
         instances.suspend(ctx, instance)
     else:
-        _back_off(ctx, instance)
+        _back_off(ctx, instance, len(instance.crashes))
 
 
 def _too_many_crashes(ctx: Ctx, instance: Instance) -> bool:
-    """Restart intensity: ``restarts_max`` within ``restart_window_ms``, judged on the steady clock."""
-    since = ctx.now.steady_ms - ctx.policy.restart_window_ms
-    crashes = (*(at for at in instance.crashes if at > since), ctx.now.steady_ms)
+    """Restart intensity: ``restarts_max`` within ``restart_window_ms``, judged on a steady clock that stands still
+    while a process of it starts: else one that takes long to be ready and then ends would never come to so many."""
+    now_ms = ctx.now.steady_ms - instance.starting_ms
+    since = now_ms - ctx.policy.restart_window_ms
+    crashes = (*(at for at in instance.crashes if at > since), now_ms)
     ctx.put(INSTANCES, (instance.instance_id,), replace(instance, crashes=crashes))
     return len(crashes) > ctx.policy.restarts_max
 
@@ -372,21 +456,23 @@ def _too_many_late_starts(ctx: Ctx, instance: Instance) -> bool:
     return late_starts > ctx.policy.late_starts_max
 
 
-def _back_off(ctx: Ctx, instance: Instance) -> None:
-    delay = min(
-        ctx.policy.restart_delay_ms_max, ctx.policy.restart_delay_ms_min * 2 ** max(0, len(instance.crashes) - 1)
-    )
+def _back_off(ctx: Ctx, instance: Instance, times: int) -> None:
+    # More doublings than these are beyond every longest delay.
+    delay = min(ctx.policy.restart_delay_ms_max, ctx.policy.restart_delay_ms_min * 2 ** min(max(0, times - 1), 32))
     timers.set_timer(ctx, "steady", ctx.now.steady_ms + delay, "restart", instance.instance_id)
 
 
 def _close_broken(ctx: Ctx, instance: Instance, code: str, reason: str, detail: dict[str, Any]) -> None:
     """``detail`` goes into the error of every call that ends with it: ``reason``, in one word of ``WorkerExited``."""
-    instances.close(ctx, instance.instance_id, code, reason, detail)
-    app = ctx.get(APPS, (instance.app_scope,))
-    if app is not None and code == "app_crashed":
-        _count_against_bundle(ctx, app, reason)
     if instance.kind == "system":
-        _replace_chat(ctx, instance)
+        _replace_chat(ctx, instance)  # first, so that nothing else comes to the front in its place
+    instances.close(ctx, instance.instance_id, code, reason, detail)
+    conversation = ctx.need(CONVERSATIONS, (instance.conversation_id,))
+    if instance.kind == "system" and conversation.focus[-1:] == (conversation.chat_instance_id,):
+        audit(ctx, "focus.changed", conversation.focus[-1], conversation.conversation_id, depth=len(conversation.focus))
+    app = ctx.get(APPS, (instance.app_scope,))
+    if app is not None and app.digest == instance.digest and code in ("app_crashed", "app_start_failed"):
+        _count_against_bundle(ctx, app, reason)
 
 
 def _count_against_bundle(ctx: Ctx, app: App, reason: str) -> None:
@@ -398,14 +484,16 @@ def _count_against_bundle(ctx: Ctx, app: App, reason: str) -> None:
 
 
 def _replace_chat(ctx: Ctx, instance: Instance) -> None:
-    """A conversation is never without its Interact."""
+    """A conversation is never without its Interact: the next one is where the last one was, on top or the ground."""
     conversation = ctx.need(CONVERSATIONS, (instance.conversation_id,))
     app = ctx.get(APPS, (instance.app_scope,))
     if app is None or conversation.chat_instance_id != instance.instance_id:
         return
     chat = instances.create(ctx, app, conversation)
     conversation = ctx.need(CONVERSATIONS, (instance.conversation_id,))
-    focus = (chat.instance_id, *(i for i in conversation.focus if i != instance.instance_id))
+    rest = tuple(i for i in conversation.focus if i != instance.instance_id)
+    was_on_top = conversation.focus[-1:] == (instance.instance_id,)
+    focus = (*rest, chat.instance_id) if was_on_top else (chat.instance_id, *rest)
     ctx.put(
         CONVERSATIONS,
         (conversation.conversation_id,),
@@ -444,35 +532,39 @@ def reclaim(ctx: Ctx, count: int) -> None:
             return
 
 
-def _let_go_of_one(ctx: Ctx) -> bool:
-    """Stop the least recently used worker whose going loses nothing. False if there is none."""
-    candidates = []
-    for key, worker in ctx.txn.scan(WORKERS):
-        if worker.state != WorkerState.READY:
-            continue
-        instance = ctx.need(INSTANCES, (key[0],))
-        if _may_lose_process(ctx, instance):
-            candidates.append((wants_worker(ctx, instance), instance.last_used_ms, instance.instance_id, worker))
-    idle = sorted(candidates, key=lambda c: c[:3])
-    if not idle or idle[0][0]:
-        return False
-    stop(ctx, idle[0][3], "reclaimed", ctx.policy.worker_stop_grace_ms)
-    return True
+def _note_spare(ctx: Ctx, instance: Instance, need: Need) -> None:
+    """Keep in mind, of a ready worker, whether it can go: so that nobody has to look through all of them."""
+    key = (instance.app_scope, instance.instance_id)
+    if need == Need.WORK:
+        ctx.delete(SPARE, key)
+        return
+    spare = Spare(waits=need == Need.PERSON, last_used_ms=instance.last_used_ms)
+    if ctx.get(SPARE, key) != spare:
+        ctx.put(SPARE, key, spare)
 
 
-def _may_lose_process(ctx: Ctx, instance: Instance) -> bool:
-    """Not what a person looks at, and nothing that runs and must not run twice."""
-    if instance.state == InstanceState.FOREGROUND and instance.kind != "system":
+def _forget_spare(ctx: Ctx, instance_id: str) -> None:
+    ctx.delete(SPARE, (ctx.need(INSTANCES, (instance_id,)).app_scope, instance_id))
+
+
+def _let_go_of_one(ctx: Ctx, app_scope: str = "") -> bool:
+    """Stop the least recently used worker whose going loses nothing, of one MiniApp or of all: first who has nothing to
+    do, then who waits for a person, which rests from then on. False if there is none."""
+    spares = ctx.txn.scan(SPARE, (app_scope,) if app_scope else ())
+    found = min(((spare.waits, spare.last_used_ms, str(key[1])) for key, spare in spares), default=None)
+    if found is None:
         return False
-    for key, _ in ctx.txn.scan(OPEN_CALLS, (instance.instance_id,)):
-        call = ctx.need(CALLS, key[1:])
-        if call.status == CallState.RUNNING and not call.retry_safe and call.operation_id is None:
-            return False
+    waits, _, instance_id = found
+    if waits:
+        instances.rest(ctx, instance_id)
+    stop(ctx, ctx.need(WORKERS, (instance_id,)), "reclaimed", ctx.policy.worker_stop_grace_ms)
     return True
 
 
 def load_failed(ctx: Ctx, instance: Instance, worker: Worker, error: LineUpError) -> None:
-    """The worker said that its app cannot be loaded; another start would only repeat it."""
+    """The worker said that its app cannot be loaded; another start would only repeat it. Once is enough."""
+    if worker.state == WorkerState.STOPPING:
+        return
     detail: dict[str, Any] = {"code": error.code, "message": error.message}
     audit(ctx, "worker.load_failed", instance.instance_id, incarnation=worker.incarnation, **detail)
     stop(ctx, worker, "load_failed", ctx.policy.worker_stop_grace_ms)

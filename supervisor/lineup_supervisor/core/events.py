@@ -109,8 +109,9 @@ class WorkerDenied(Event, frozen=True, kw_only=True):
 class WorkerExited(Event, frozen=True, kw_only=True):
     """The one completion of ``StartWorker``: the process is gone, or never came to be.
 
-    ``reason``: ``exited`` | ``killed`` | ``hung`` | ``gate`` | ``limit`` | ``start_failed`` |
-    ``isolation_insufficient`` | ``stopped``, to which the core adds ``violation``; ``detail`` is a sentence for people.
+    ``reason``: ``exited`` | ``killed`` | ``hung`` | ``gate`` | ``limit`` | ``start_failed`` | ``unconfined`` |
+    ``isolation_insufficient`` | ``app_start_failed`` | ``stopped``, to which the core adds ``violation``; ``detail`` is
+    a sentence for people.
     """
 
     instance_id: str

@@ -1,11 +1,12 @@
 """Instances and their place on screen: create, bring to the front, send back, close.
 
-Owns ``INSTANCES``, ``LIVE_INSTANCES`` and ``Conversation.focus``. Processes are ``embodiment``'s business. The bottom
-of a focus stack is always the conversation's Interact, so that focus never points into the void.
+Owns ``INSTANCES``, ``LIVE_INSTANCES``, ``SHOWN`` and ``Conversation.focus``. Processes are ``embodiment``'s business.
+The bottom of a focus stack is always the conversation's Interact, so that focus never points into the void.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -20,12 +21,14 @@ from lineup_supervisor.core.schema import (
     CONVERSATIONS,
     INSTANCES,
     LIVE_INSTANCES,
+    SHOWN,
+    SURFACES,
     App,
     Conversation,
     Instance,
     Mark,
 )
-from lineup_supervisor.core.tables import INSTANCE, InstanceEvent, InstanceState
+from lineup_supervisor.core.tables import INSTANCE, InstanceEvent, InstanceState, SurfaceState
 
 replace = msgspec.structs.replace
 CHAT_SCOPE = "chat"
@@ -107,8 +110,11 @@ def all_live(ctx: Ctx, conversation_id: str, app_scope: str) -> list[Instance]:
     return sorted(found, key=lambda instance: (instance.created_ms, instance.instance_id), reverse=True)
 
 
-def front(ctx: Ctx, instance_id: str) -> None:
+def front(ctx: Ctx, instance_id: str, *, borrow: bool | None = None) -> None:
     """Put an instance on top of its conversation's focus stack.
+
+    ``borrow`` is a call's: True if it gives the screen back at its end (``calls``), False if it is for good. A person's
+    switch is for good too; to where the person is already, it changes nothing.
 
     Raises:
         LineUpError: ``app_closed``, or ``lifecycle_denied`` if the stack is at its depth limit; nothing changes.
@@ -116,6 +122,9 @@ def front(ctx: Ctx, instance_id: str) -> None:
     instance = ctx.need(INSTANCES, (instance_id,))
     conversation = ctx.need(CONVERSATIONS, (instance.conversation_id,))
     if conversation.focus and conversation.focus[-1] == instance_id:
+        wake(ctx, instance_id)
+        if borrow is False:
+            _set_borrowed(ctx, instance_id, False)
         return
     if not INSTANCE.allows(instance.state, InstanceEvent.FRONT):
         INSTANCE.next(instance.state, InstanceEvent.FRONT)
@@ -124,13 +133,31 @@ def front(ctx: Ctx, instance_id: str) -> None:
             "lifecycle_denied",
             f"{limits.FOCUS_DEPTH_MAX} MiniApps are already open in this conversation; close one first",
         )
-    rest = tuple(i for i in conversation.focus if i != instance_id)
-    ctx.put(CONVERSATIONS, (conversation.conversation_id,), replace(conversation, focus=(*rest, instance_id)))
-    for other in rest[-1:]:
+    wake(ctx, instance_id)
+    _set_borrowed(ctx, instance_id, bool(borrow))
+    below = tuple(i for i in conversation.focus if i != instance_id)
+    ctx.put(CONVERSATIONS, (conversation.conversation_id,), replace(conversation, focus=(*below, instance_id)))
+    for other in below[-1:]:
         _leave_screen(ctx, other)
     _enter_screen(ctx, instance_id)
     depth = len(ctx.need(CONVERSATIONS, (conversation.conversation_id,)).focus)  # whoever left may have been closed
     audit(ctx, "focus.changed", instance_id, conversation.conversation_id, depth=depth)
+
+
+def give_back(ctx: Ctx, instance_id: str) -> None:
+    """Nobody needs the place in the focus any more that a call has borrowed: also one below the top, so that it does
+    not come to the front later."""
+    instance = ctx.need(INSTANCES, (instance_id,))
+    if instance.borrowed and instance.state != InstanceState.CLOSED:
+        _set_borrowed(ctx, instance_id, False)
+        if instance_id in ctx.need(CONVERSATIONS, (instance.conversation_id,)).focus:
+            back(ctx, instance_id)
+
+
+def _set_borrowed(ctx: Ctx, instance_id: str, borrowed: bool) -> None:
+    instance = ctx.need(INSTANCES, (instance_id,))
+    if instance.borrowed != borrowed:
+        ctx.put(INSTANCES, (instance_id,), replace(instance, borrowed=borrowed))
 
 
 def back(ctx: Ctx, instance_id: str) -> None:
@@ -166,6 +193,7 @@ def close(ctx: Ctx, instance_id: str, code: str, reason: str, detail: dict[str, 
     )
     ctx.put(INSTANCES, (instance_id,), closed)
     ctx.delete(LIVE_INSTANCES, (instance.conversation_id, instance.app_scope, instance_id))
+    ctx.delete(SHOWN, (instance_id,))
     retention.retire(ctx, retention.INSTANCE, instance_id)
     audit(ctx, "instance.closed", instance_id, instance.conversation_id, code=code, reason=reason or None)
     _remove_from_focus(ctx, ctx.need(CONVERSATIONS, (instance.conversation_id,)), instance_id)
@@ -185,6 +213,38 @@ def suspend(ctx: Ctx, instance: Instance) -> None:
     """Its process was let go while it was not on screen."""
     if instance.state == InstanceState.BACKGROUND:
         _shift(ctx, instance, InstanceEvent.SUSPEND)
+
+
+def rest(ctx: Ctx, instance_id: str) -> None:
+    """Its process is let go of while it waits for a person; it is not missed before one comes."""
+    _set_rests(ctx, instance_id, True)
+
+
+def wake(ctx: Ctx, instance_id: str) -> None:
+    """A person has come: one that rests is started again."""
+    _set_rests(ctx, instance_id, False)
+
+
+def _set_rests(ctx: Ctx, instance_id: str, rests: bool) -> None:
+    instance = ctx.need(INSTANCES, (instance_id,))
+    if instance.rests != rests:
+        ctx.put(INSTANCES, (instance_id,), replace(instance, rests=rests))
+        ctx.touch(instance_id)
+
+
+def look_at(ctx: Ctx, surface_ids: Iterable[str]) -> None:
+    """A Host says which pages people have before them just now, and none beside these. Unknown ones are passed over."""
+    surfaces = (ctx.get(SURFACES, (surface_id,)) for surface_id in surface_ids)
+    shown = {surface.instance_id for surface in surfaces if surface is not None and surface.state == SurfaceState.OPEN}
+    before = {str(key[0]) for key, _ in ctx.txn.scan(SHOWN)}
+    for instance_id in sorted(before - shown):
+        ctx.delete(SHOWN, (instance_id,))
+        ctx.touch(instance_id)
+    for instance_id in sorted(shown - before):
+        ctx.put(SHOWN, (instance_id,), Mark())
+        instance = ctx.need(INSTANCES, (instance_id,))
+        ctx.put(INSTANCES, (instance_id,), replace(instance, last_used_ms=ctx.now.steady_ms))
+        ctx.touch(instance_id)
 
 
 def home(ctx: Ctx, conversation_id: str) -> None:

@@ -1,8 +1,8 @@
-"""A tool call comes in: every check, in its fixed order, before anything is written.
+"""A tool call comes in: every check, in its fixed order.
 
-Order: envelope (by the link), known call_id, share, link scope, revision, descriptor, input schema, MiniApp state,
-permission; then the record, then ``routing``. A refusal from link scope on is the call's terminal result too, so that
-no call is left without one.
+Order: envelope (by the link), known call_id, share, room in the inbox, link scope, revision, descriptor, input schema,
+MiniApp state, permission; then the record, then ``routing``. A refusal from link scope on is the call's terminal result
+too, so that no call is left without one; unless the same call may be taken later, which leaves no record.
 """
 
 from __future__ import annotations
@@ -18,17 +18,20 @@ from lineup_supervisor.core import (
     apps,
     calls,
     capabilities,
+    inbox,
     instances,
     interactions,
     inventory,
+    merge_patch,
     operations,
     outbox,
+    quotas,
     routing,
 )
 from lineup_supervisor.core.audit import audit, digest
 from lineup_supervisor.core.ctx import Ctx
 from lineup_supervisor.core.interaction_rules import check_request
-from lineup_supervisor.core.schema import CALLS, CONVERSATIONS, OPEN_CALLS, Call, Conversation, Instance
+from lineup_supervisor.core.schema import CALLS, CONVERSATIONS, INSTANCES, OPEN_CALLS, Call, Conversation, Instance
 from lineup_supervisor.core.tables import CallState
 
 replace = msgspec.structs.replace
@@ -48,6 +51,7 @@ def submit(ctx: Ctx, agent_id: str, conversation_id: str, payload: dict[str, Any
         raise LineUpError(
             "message_too_large", f"/payload/input: {size} bytes, at most {limits.TOOL_INPUT_BYTES_MAX}; send less"
         )
+    _check_shape(payload["input"])
     input_digest = digest([tool_id, conversation_id, payload["input"]])
     known = ctx.get(CALLS, (agent_id, payload["call_id"]))
     if known is not None:
@@ -59,6 +63,9 @@ def submit(ctx: Ctx, agent_id: str, conversation_id: str, payload: dict[str, Any
         raise LineUpError("rate_limited", f"{agent.in_flight} calls of this agent are open already")
     if agent_id != outbox.OPERATOR and outbox.is_full(ctx, agent_id):
         raise LineUpError("rate_limited", "too many messages wait for this agent to acknowledge them")
+    tool = inventory.tool_index(ctx.txn).get(tool_id)
+    if tool is not None:
+        _check_room(ctx, agent_id, conversation_id, tool, size)
     call = Call(
         agent_id=agent_id,
         call_id=payload["call_id"],
@@ -76,15 +83,39 @@ def submit(ctx: Ctx, agent_id: str, conversation_id: str, payload: dict[str, Any
     )
     audit(ctx, "call.received", call.call_id, agent_id, conversation_id, tool=tool_id, input=input_digest)
     try:
-        call, tool = _check(ctx, call)
+        ctx.attempt(_take, ctx, call, tool)
     except LineUpError as error:
+        if error.retry == "same":  # the same call may be taken later, so it has no result yet
+            raise
         calls.reject(ctx, call, error)
         return {"accepted": False, **error.as_dict()}
-    if ctx.get(CONVERSATIONS, (conversation_id,)) is None:
-        title = str(tool.descriptor.get("title") or call.tool_id)[: limits.TITLE_LENGTH_MAX]
-        instances.open_conversation(ctx, conversation_id, agent_id, opened_by="agent", title=title)
-    routing.route(ctx, call, tool)
     return {"accepted": True}
+
+
+def _take(ctx: Ctx, call: Call, declared: inventory.Tool | None) -> None:
+    """Check the call, then carry it to whoever does it.
+
+    Raises:
+        LineUpError: the first refusal, which is the call's result.
+    """
+    call, tool = _check(ctx, call, declared)
+    if ctx.get(CONVERSATIONS, (call.conversation_id,)) is None:
+        title = str(tool.descriptor.get("title") or call.tool_id)[: limits.TITLE_LENGTH_MAX]
+        instances.open_conversation(ctx, call.conversation_id, call.agent_id, opened_by="agent", title=title)
+    routing.route(ctx, call, tool)
+
+
+def _check_shape(input_: Any) -> None:
+    """What is taken here is carried on, in messages that have more around it than the agent's frame."""
+    nodes, depth = merge_patch.shape(input_)
+    rule = ""
+    if nodes > limits.TOOL_INPUT_NODES_MAX:
+        rule = f"must have at most {limits.TOOL_INPUT_NODES_MAX} values and keys"
+    elif depth > limits.VALUE_DEPTH_MAX:
+        rule = f"must not be nested deeper than {limits.VALUE_DEPTH_MAX}"
+    if rule:
+        detail = {"path": "/payload/input", "rule": rule}
+        raise LineUpError("message_invalid", f"/payload/input: {rule}", detail=detail)
 
 
 def _known(ctx: Ctx, call: Call, input_digest: str) -> dict[str, Any]:
@@ -95,11 +126,28 @@ def _known(ctx: Ctx, call: Call, input_digest: str) -> dict[str, Any]:
     raise LineUpError("call_id_conflict", f"call {call.call_id} exists with other content; use a new call_id")
 
 
-def _check(ctx: Ctx, call: Call) -> tuple[Call, inventory.Tool]:
+def _check_room(ctx: Ctx, agent_id: str, conversation_id: str, tool: inventory.Tool, size: int) -> None:
+    """Before the call has a record, so that the same call may come again: its delivery, or its answer, has room."""
+    conversation = ctx.get(CONVERSATIONS, (conversation_id,))
+    if conversation is not None and agent_id not in calls.callers_in(conversation):
+        return  # it is refused for that
+    target = None
+    if conversation is not None and tool.descriptor["handling"] == "interactive":
+        quotas.check_asked(ctx, conversation_id, size + limits.INTERACTION_OVERHEAD_BYTES)
+        target = ctx.get(INSTANCES, (conversation.chat_instance_id,))
+    elif conversation is not None:
+        target = routing.live_target(ctx, conversation_id, tool)
+    if target is not None:
+        inbox.check_room(ctx, target, size)
+    else:
+        quotas.check_inbox(ctx, tool.app.app_scope, size)
+
+
+def _check(ctx: Ctx, call: Call, declared: inventory.Tool | None) -> tuple[Call, inventory.Tool]:
     """Every check from link scope to permission.
 
     Raises:
-        LineUpError: the first refusal; nothing has been written.
+        LineUpError: the first refusal.
     """
     conversation = ctx.get(CONVERSATIONS, (call.conversation_id,))
     _check_scope(call, conversation)
@@ -112,7 +160,7 @@ def _check(ctx: Ctx, call: Call) -> tuple[Call, inventory.Tool]:
             f"the inventory is at {revision}; read it again and call with a new call_id",
             detail={"current": revision},
         )
-    tool = _declared(ctx, call.tool_id)
+    tool = _callable(ctx, call.tool_id, declared)
     descriptor = tool.descriptor
     input_ = tool.input.validate(call.input, code="tool_input_invalid")
     if descriptor["handling"] == "interactive":
@@ -130,8 +178,7 @@ def _check_scope(call: Call, conversation: Conversation | None) -> None:
     raise LineUpError("unauthorized", f"conversation {call.conversation_id} belongs to another agent")
 
 
-def _declared(ctx: Ctx, tool_id: str) -> inventory.Tool:
-    tool = inventory.tool_index(ctx.txn).get(tool_id)
+def _callable(ctx: Ctx, tool_id: str, tool: inventory.Tool | None) -> inventory.Tool:
     if tool is None:
         raise LineUpError("tool_not_advertised", f"no tool {tool_id} in the current inventory")
     if not tool.app.enabled:
@@ -166,7 +213,7 @@ def _check_state(ctx: Ctx, call: Call, tool: inventory.Tool, conversation: Conve
     live = routing.live_target(ctx, call.conversation_id, tool) if conversation is not None else None
     if deadline.get("role") == "start":
         operations.check_start(ctx, call.conversation_id, call.app_scope, deadline, call.input)
-    elif deadline.get("role") != "interrupt" and live is None and not routing.creates_instance(descriptor):
+    if deadline.get("role") != "interrupt" and live is None and not routing.creates_instance(descriptor):
         raise LineUpError(
             "app_instance_not_found", f"{call.app_scope} is not open in this conversation; call its launch tool first"
         )

@@ -55,12 +55,11 @@ def ask(
     Raises:
         LineUpError: ``rate_limited`` if too many bytes of questions of this MiniApp wait for a person; nothing changes.
     """
-    # What an agent asks is bounded by its open calls, and would else take the room of all other agents; the Runtime's
-    # own questions are few for each instance and short.
-    charged = len(canonical(request)) + limits.INTERACTION_OVERHEAD_BYTES if source == "miniapp_tool" else 0
-    if charged:
+    # The Runtime's own questions are few for each instance and short. For an agent's the room was looked at when its
+    # call came in.
+    charged = len(canonical(request)) + limits.INTERACTION_OVERHEAD_BYTES if source != "runtime_policy" else 0
+    if source == "miniapp_tool":
         quotas.check_questions(ctx, instance.app_scope, charged)
-        quotas.charge(ctx, instance.app_scope, quotas.QUESTIONS, charged)
     surface_id = next((str(k[1]) for k, _ in ctx.txn.scan(OPEN_SURFACES, (instance.instance_id,))), None)
     interaction = Interaction(
         interaction_id=ctx.new_id("q"),
@@ -83,9 +82,12 @@ def ask(
         session_id=instance.session_id,
         purpose=purpose,
         charged=charged,
+        told_seq=0,
     )
+    quotas.charge(ctx, *payer(interaction), charged)
     ctx.put(INTERACTIONS, (interaction.interaction_id,), interaction)
     ctx.put(OPEN_INTERACTIONS, (instance.instance_id, interaction.interaction_id), _MARK)
+    ctx.touch(instance.instance_id)
     if parent is not None:
         ctx.put(INTERACTIONS_BY_CALL, (parent.agent_id, parent.call_id, interaction.interaction_id), _MARK)
         calls.pause_timeout(ctx, ctx.need(CALLS, calls.key_of(parent)))
@@ -107,6 +109,13 @@ def ask(
     return interaction
 
 
+def payer(interaction: Interaction) -> tuple[str, str]:
+    """Whose room a waiting question takes, and which: an agent's must not take that of all other agents."""
+    if interaction.source == "agent_tool":
+        return interaction.conversation_id, quotas.ASKED
+    return interaction.app_scope, quotas.QUESTIONS
+
+
 def request_from_app(ctx: Ctx, instance: Instance, body: dict[str, Any]) -> dict[str, Any]:
     """``ui.request`` of a worker. A repeat under the same key finds the record that the first one made."""
     request = check_request(body["request"])
@@ -121,6 +130,7 @@ def request_from_app(ctx: Ctx, instance: Instance, body: dict[str, Any]) -> dict
     pending = sum(1 for _ in ctx.txn.scan(OPEN_INTERACTIONS, (instance.instance_id,)))
     if pending >= limits.INTERACTIONS_PENDING_PER_INSTANCE_MAX:
         raise LineUpError("rate_limited", f"{pending} interactions of this instance are waiting for a person already")
+    inbox.check_room(ctx, instance, len(canonical(request)))
     presentation = body.get("presentation", "default")
     interaction = ask(
         ctx,
@@ -254,9 +264,12 @@ def deliver_again(ctx: Ctx, call: Call) -> None:
 
 
 def _tell_owner(ctx: Ctx, interaction: Interaction) -> None:
+    """Put its outcome into its owner's inbox; the record stays as long as that waits there."""
     before, ctx.cause = ctx.cause, interaction.cause
     body = {"interaction": public(interaction)}
-    inbox.append(ctx, interaction.instance_id, "interaction.result", body, interaction_id=interaction.interaction_id)
+    key = interaction.interaction_id
+    seq = inbox.append(ctx, interaction.instance_id, "interaction.result", body, owed=True, interaction_id=key)
+    ctx.put(INTERACTIONS, (key,), replace(ctx.need(INTERACTIONS, (key,)), told_seq=seq))
     ctx.cause = before
 
 
@@ -273,6 +286,17 @@ def parent_ended(ctx: Ctx, call: Call) -> None:
             reason="its call has ended",
             tell_owner=interaction.source != "agent_tool",
         )
+
+
+def attempt_ended(ctx: Ctx, call: Call) -> None:
+    """The attempt of this call that asked is over and there will be another: what it asked under no key nobody can find
+    again, and the next attempt's time must not stand still for it.
+    """
+    for key, _ in list(ctx.txn.scan(INTERACTIONS_BY_CALL, (call.agent_id, call.call_id))):
+        interaction = ctx.need(INTERACTIONS, (key[2],))
+        if not interaction.key:
+            reason = "the attempt that asked it has ended"
+            _close(ctx, interaction, InteractionEvent.CANCEL, reason=reason, tell_owner=False)
 
 
 def owner_closed(ctx: Ctx, instance: Instance) -> None:
@@ -304,7 +328,7 @@ def _move(ctx: Ctx, interaction: Interaction, event: InteractionEvent, **changes
     status = INTERACTION.next(interaction.status, event)
     if status == interaction.status:
         return interaction
-    ctx.cause = interaction.cause
+    before, ctx.cause = ctx.cause, interaction.cause
     interaction = replace(interaction, status=status, updated_ms=ctx.now.wall_ms, **changes)
     ctx.put(INTERACTIONS, (interaction.interaction_id,), interaction)
     if INTERACTION.is_final(status):
@@ -318,6 +342,7 @@ def _move(ctx: Ctx, interaction: Interaction, event: InteractionEvent, **changes
         result=digest(interaction.result) if event == InteractionEvent.ANSWER else None,
         reason=interaction.reason or None,
     )
+    ctx.cause = before
     return interaction
 
 
@@ -337,7 +362,7 @@ def _close(
     kept = interaction.result if result is None else result
     charged = interaction.charged
     interaction = _move(ctx, interaction, event, result=kept, draft=None, reason=reason, charged=0)
-    quotas.charge(ctx, interaction.app_scope, quotas.QUESTIONS, -charged)
+    quotas.charge(ctx, *payer(interaction), -charged)
     timers.clear_timer(ctx, "interaction", interaction.interaction_id)
     if interaction.status != InteractionState.SUBMITTED:
         ctx.delete(OPEN_INTERACTIONS, (interaction.instance_id, interaction.interaction_id))
@@ -347,7 +372,9 @@ def _close(
             calls.resume_timeout(ctx, ctx.need(CALLS, parent_key))
     ctx.touch(interaction.instance_id)
     if interaction.source == "runtime_policy":
+        before, ctx.cause = ctx.cause, interaction.cause
         capabilities.consent_given(ctx, interaction)
+        ctx.cause = before
         return
     if tell_owner:
         _tell_owner(ctx, interaction)

@@ -9,9 +9,10 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from lineup_supervisor.core import quotas, retention
+from lineup_supervisor.core import inbox, interactions, quotas, retention
 from lineup_supervisor.core.audit import NO_HASH
 from lineup_supervisor.core.ctx import META_KEY
+from lineup_supervisor.core.instances import CHAT_SCOPE
 from lineup_supervisor.core.outbox import OPERATOR
 from lineup_supervisor.core.schema import (
     AGENT_LINKS,
@@ -33,11 +34,15 @@ from lineup_supervisor.core.schema import (
     OPEN_SURFACES,
     OPERATIONS,
     OUTBOX_ITEMS,
+    OVER,
     RETIRED,
     SESSION_ENTRIES,
     SESSIONS,
+    SHOWN,
+    SPARE,
     START_QUEUE,
     STARTS,
+    SURFACE_PARTS,
     SURFACES,
     TIMER_DUE,
     TIMERS,
@@ -101,14 +106,22 @@ def _agents(txn: Txn) -> Iterator[str]:
 
 
 def _instances(txn: Txn) -> Iterator[str]:
+    going = _backlogs(txn)
     for key, instance in txn.scan(INSTANCES):
         live = txn.get(LIVE_INSTANCES, (instance.conversation_id, instance.app_scope, instance.instance_id)) is not None
         if live == (instance.state == InstanceState.CLOSED):
             yield f"instance {key[0]} is {instance.state} and {'' if live else 'not '}listed as live"
         if instance.state == InstanceState.CLOSED:
-            of_the_living: tuple[Table[Any], ...] = (INBOX, OPEN_CALLS, OPEN_INTERACTIONS, OPEN_SURFACES, WANTED)
+            of_the_living: tuple[Table[Any], ...] = (
+                INBOX,
+                OPEN_CALLS,
+                OPEN_INTERACTIONS,
+                OPEN_SURFACES,
+                SHOWN,
+                WANTED,
+            )
             for table in of_the_living:
-                if any(True for _ in txn.scan(table, key)):
+                if any(True for _ in txn.scan(table, key)) and not (table is INBOX and key[0] in going):
                     yield f"instance {key[0]} is closed and has rows in {table.name}"
     for conversation_key, conversation in txn.scan(CONVERSATIONS):
         for instance_id in conversation.focus:
@@ -117,6 +130,11 @@ def _instances(txn: Txn) -> Iterator[str]:
                 yield f"conversation {conversation_key[0]} has {instance_id} in its focus, which does not live"
         if conversation.chat_instance_id and conversation.chat_instance_id not in conversation.focus:
             yield f"conversation {conversation_key[0]} stands on no Interact"
+
+
+def _backlogs(txn: Txn) -> set[Any]:
+    """The closed instances whose deliveries are still being deleted."""
+    return {key[3] for key, _ in txn.scan(RETIRED, (retention.BACKLOG,))}
 
 
 def _workers(txn: Txn) -> Iterator[str]:
@@ -128,6 +146,10 @@ def _workers(txn: Txn) -> Iterator[str]:
     if (starts := sum(1 for _ in txn.scan(START_QUEUE))) != meta.starts_queued:
         yield f"{starts} wait to be started, counted {meta.starts_queued}"
     yield from _starts(txn)
+    for worker in workers:
+        sent = [item for key, item in txn.scan(INBOX, (worker.instance_id,)) if int(key[1]) <= worker.sent_seq]
+        if worker.sent_bytes != sum(map(inbox.weight, sent)):
+            yield f"{worker.instance_id}'s worker was sent {len(sent)} deliveries and counts {worker.sent_bytes} bytes"
     for key, wish in txn.scan(WANTED):
         queued = [k for k, _ in txn.scan(START_QUEUE) if k[2] == key[0]]
         if [k[:2] for k in queued] != ([] if wish.queued_ms is None else [(wish.app_scope, wish.queued_ms)]):
@@ -139,30 +161,80 @@ def _workers(txn: Txn) -> Iterator[str]:
             yield f"{key[2]} is in the start queue and not wanted"
         if txn.get(WORKERS, (key[2],)) is not None:
             yield f"{key[2]} is in the start queue and has a worker"
+    going = _backlogs(txn)
     for key, _ in txn.scan(INBOX):
-        if txn.get(WANTED, (key[0],)) is None:
+        if txn.get(WANTED, (key[0],)) is None and key[0] not in going:
             yield f"{key[0]} has a delivery waiting and is not wanted"
 
 
 def _starts(txn: Txn) -> Iterator[str]:
-    """Each MiniApp's starts are counted, no more are under way than half of what may be, or one, and none waits while
-    there is room for it."""
+    """Each MiniApp's starts and places are counted, it has no more of either than half of what there are, or one, and
+    none waits while there is room for it, or while somebody could make room."""
     meta = txn.get(META, META_KEY) or Meta()
     most = max(1, min(meta.policy.workers_starting_max, meta.policy.workers_max) // 2)
     waiting = Counter(str(key[0]) for key, _ in txn.scan(START_QUEUE))
-    starting = [key for key, worker in txn.scan(WORKERS) if worker.state == WorkerState.STARTING]
-    under_way = Counter(i.app_scope if (i := txn.get(INSTANCES, key)) is not None else "" for key in starting)
-    counted = {str(key[0]): (starts.under_way, starts.waiting) for key, starts in txn.scan(STARTS)}
-    found = {app: (under_way[app], waiting[app]) for app in {*under_way, *waiting}}
+    under_way, places, going = Counter[str](), Counter[str](), Counter[str]()
+    for key, worker in txn.scan(WORKERS):
+        app = instance.app_scope if (instance := txn.get(INSTANCES, key)) is not None else ""
+        places[app] += 1
+        under_way[app] += worker.state == WorkerState.STARTING
+        going[app] += worker.state == WorkerState.STOPPING
+    counted = {str(key[0]): (s.under_way, s.waiting, s.places, s.going) for key, s in txn.scan(STARTS)}
+    found = {app: (under_way[app], waiting[app], places[app], going[app]) for app in {*places, *waiting}}
     if counted != found:
-        yield f"starts under way and waiting are {found}, counted {counted}"
+        yield f"starts under way and waiting, places, and of them those on their way out are {found}, counted {counted}"
     for app, count in under_way.items():
         if count > most:
             yield f"{count} starts of {app} are under way, {most} may be"
-    is_full = len(starting) >= meta.policy.workers_starting_max or meta.workers_live >= meta.policy.workers_max
+    kept = max(0, meta.policy.workers_max // 8 - places[CHAT_SCOPE])
+    half = max(1, meta.policy.workers_max // 2)
+    for app, count in places.items():
+        if app != CHAT_SCOPE and count > half:
+            yield f"{app} has {count} places, {half} it may have"
+    free = meta.policy.workers_max - meta.workers_live
     for app in waiting:
-        if under_way[app] < most and not is_full and not meta.stopping:
+        may_start = under_way[app] < most and sum(under_way.values()) < meta.policy.workers_starting_max
+        if not may_start or meta.stopping:
+            continue
+        has_share = app != CHAT_SCOPE and places[app] >= half
+        if not has_share and free > (0 if app == CHAT_SCOPE else kept):
             yield f"{app} waits to be started though there is room"
+        elif not (going[app] if has_share else going.total()) and txn.first(SPARE, (app,) if has_share else ()):
+            yield f"{app} waits to be started, and nobody is let go of though somebody can be"
+
+
+def _spare(txn: Txn) -> Iterator[str]:
+    """Known to be spare is exactly who is ready and has nothing to do, or only waits for a person."""
+    listed = {str(key[1]): row for key, row in txn.scan(SPARE)}
+    for key, worker in txn.scan(WORKERS):
+        instance = txn.get(INSTANCES, key)
+        if instance is None or worker.state != WorkerState.READY or worker.condemned:
+            continue
+        row = listed.pop(str(key[0]), None)
+        calls = [txn.get(CALLS, call_key[1:]) for call_key, _ in txn.scan(OPEN_CALLS, key)]
+        runs = any(c is not None and c.status == CallState.RUNNING and c.operation_id is None for c in calls)
+        on_screen = instance.state == InstanceState.FOREGROUND and txn.first(OPEN_SURFACES, key) is not None
+        seen = on_screen and txn.get(SHOWN, key) is not None
+        if (row is None) != (runs or seen or txn.first(INBOX, key) is not None):
+            yield f"{key[0]} is {'not ' if row is None else ''}known to be spare, with calls {calls}, looked at {seen}"
+        elif row is not None:
+            questions = [txn.get(INTERACTIONS, (asked[1],)) for asked, _ in txn.scan(OPEN_INTERACTIONS, key)]
+            waits = on_screen or any(q is not None and q.source == "miniapp_tool" for q in questions)
+            if row.waits != waits:
+                yield f"{key[0]} is known to be spare, waiting for a person {row.waits}, which is {waits}"
+    for instance_id in listed:
+        yield f"{instance_id} is known to be spare and has no ready worker"
+
+
+def _inboxes(txn: Txn) -> Iterator[str]:
+    """What waits for each MiniApp is counted in bytes."""
+    waiting: Counter[str] = Counter()
+    for key, item in txn.scan(INBOX):
+        instance = txn.get(INSTANCES, key[:1])
+        waiting[instance.app_scope if instance is not None else ""] += item.bytes
+    counted = {str(scope): row.bytes for (scope, kind), row in txn.scan(USAGE) if kind == quotas.INBOX and row.bytes}
+    if counted != {scope: size for scope, size in waiting.items() if size}:
+        yield f"{dict(waiting)} bytes wait in inboxes, counted {counted}"
 
 
 def _restarts(txn: Txn, instance_id: str) -> bool:
@@ -170,9 +242,9 @@ def _restarts(txn: Txn, instance_id: str) -> bool:
 
 
 def _interactions(txn: Txn) -> Iterator[str]:
-    charged: Counter[str] = Counter()
+    charged: Counter[tuple[str, str]] = Counter()
     for key, row in txn.scan(INTERACTIONS):
-        charged[row.app_scope] += row.charged
+        charged[interactions.payer(row)] += row.charged
         if row.charged and row.status not in ("pending", "presented"):
             yield f"interaction {key[0]} is {row.status} and still counts {row.charged} bytes"
         listed = txn.get(OPEN_INTERACTIONS, (row.instance_id, row.interaction_id)) is not None
@@ -184,9 +256,9 @@ def _interactions(txn: Txn) -> Iterator[str]:
         if waits != (row.status in ("pending", "presented")):
             yield f"interaction {key[0]} is {row.status} and {'' if waits else 'not '}in the way of its call's timeout"
     for (scope, kind), usage in txn.scan(USAGE):
-        if kind == quotas.QUESTIONS and usage.bytes != charged.pop(str(scope), 0):
+        if kind in (quotas.QUESTIONS, quotas.ASKED) and usage.bytes != charged.pop((str(scope), str(kind)), 0):
             yield f"questions of {scope} count {usage.bytes} bytes, which is not the sum of those that wait"
-    if lacking := sorted(scope for scope, count in charged.items() if count):
+    if lacking := sorted(scope for (scope, _), count in charged.items() if count):
         yield f"waiting questions of {lacking} are not counted"
     asked: Counter[tuple[str, str]] = Counter()
     for by_call, _ in txn.scan(INTERACTIONS_BY_CALL):
@@ -223,6 +295,11 @@ def _surfaces(txn: Txn) -> Iterator[str]:
         listed = txn.get(OPEN_SURFACES, (row.instance_id, row.surface_id)) is not None
         if listed != (row.state == SurfaceState.OPEN):
             yield f"surface {key[0]} is {row.state} and {'' if listed else 'not '}listed as open"
+    kept = {str(key[0]) for key, _ in txn.scan(SURFACE_PARTS)}
+    wanted = {str(key[1]) for key, _ in txn.scan(OPEN_SURFACES)}
+    leaving = {str(key[3]) for key, _ in txn.scan(RETIRED, (retention.STATE,))}
+    if kept != wanted | leaving or wanted & leaving:
+        yield f"states are kept for {sorted(kept ^ (wanted | leaving))[:4]} and not, or go that are open"
 
 
 def _timers(txn: Txn) -> Iterator[str]:
@@ -240,9 +317,21 @@ def _retention(txn: Txn) -> Iterator[str]:
         retention.INTERACTION: meta.interactions_over,
         retention.INSTANCE: meta.instances_over,
         retention.SURFACE: meta.surfaces_over,
+        retention.STATE: meta.states_over,
+        retention.BACKLOG: meta.backlogs_over,
     }
     for kind, count in counted.items():
-        refs = [key[2:] for key, _ in txn.scan(RETIRED, (kind,))]
+        retired = list(txn.scan(RETIRED, (kind,)))
+        refs = [key[3:] for key, _ in retired]
+        owned: dict[str, tuple[int, int]] = {}
+        for key, row in retired:
+            rows, size = owned.get(str(key[1]), (0, 0))
+            owned[str(key[1])] = rows + 1, size + row.bytes
+        kept = {str(key[1]): (over.rows, over.bytes) for key, over in txn.scan(OVER, (kind,))}
+        if kept != owned:
+            yield f"of the kind {kind} owners have {owned} rows and bytes, counted {kept}"
+        if (in_all := getattr(meta, f"{kind}s_over_bytes")) != sum(size for _, size in owned.values()):
+            yield f"the retired of the kind {kind} do not take the {in_all} bytes that are counted"
         if len(refs) != count or len(set(refs)) != count:
             yield f"{len(refs)} rows of the kind {kind} are retired, {len(set(refs))} different, {count} counted"
         for ref in refs:
@@ -275,11 +364,25 @@ def _is_over(txn: Txn, kind: str, ref: Key) -> bool:
     if kind == retention.INTERACTION:
         asked = txn.get(INTERACTIONS, ref)
         return asked is not None and INTERACTION.is_final(asked.status)
-    if kind == retention.INSTANCE:
+    if kind in (retention.INSTANCE, retention.BACKLOG):
         instance = txn.get(INSTANCES, ref)
         return instance is not None and instance.state == InstanceState.CLOSED
     surface = txn.get(SURFACES, ref)
+    if kind == retention.STATE and surface is None:
+        return True  # its record may go before all that it said
     return surface is not None and surface.state == SurfaceState.CLOSED
 
 
-_RULES = (_calls, _agents, _instances, _workers, _interactions, _operations, _surfaces, _timers, _retention)
+_RULES = (
+    _calls,
+    _agents,
+    _instances,
+    _workers,
+    _spare,
+    _inboxes,
+    _interactions,
+    _operations,
+    _surfaces,
+    _timers,
+    _retention,
+)

@@ -58,8 +58,10 @@ def check_start(
         raise LineUpError("rate_limited", f"{limits.OPERATIONS_PENDING_MAX} operations are pending already")
     seconds = input_[deadline["duration_field"]]
     path = f"/{deadline['duration_field']}"
-    if seconds > limits.OPERATION_DURATION_SECONDS_MAX or ctx.now.wall_ms + int(seconds) * 1000 > WALL_MS_MAX:
-        rule = f"at most {limits.OPERATION_DURATION_SECONDS_MAX} seconds, and not past the year 9999"
+    # Its own schema may have no minimum: manifests that were taken by a version before are still installed.
+    is_kept = 1 <= seconds <= limits.OPERATION_DURATION_SECONDS_MAX
+    if not is_kept or ctx.now.wall_ms + int(seconds) * 1000 > WALL_MS_MAX:
+        rule = f"from 1 to {limits.OPERATION_DURATION_SECONDS_MAX} seconds, and not past the year 9999"
         raise LineUpError("tool_input_invalid", f"{path}: {rule}", detail={"path": path, "rule": rule})
     label = deadline.get("label_field")
     if label and len(input_.get(label) or "") > limits.REASON_LENGTH_MAX:  # people read it for as long as it runs
@@ -204,9 +206,10 @@ def decide(ctx: Ctx, operation: Operation, event: OperationEvent, reason: str | 
 
 
 def cancel_call(ctx: Ctx, call: Call) -> Call:
-    """An agent cancelled the long call: the same rule, and the same form of result, as any other interruption."""
+    """The long call was cancelled: the same rule, and the same form of result, as any other interruption."""
     assert call.operation_id is not None
-    interrupt(ctx, ctx.need(OPERATIONS, (call.operation_id,)), "cancelled_by_agent")
+    by = ctx.actor if ctx.actor in ("person", "operator") else "agent"
+    interrupt(ctx, ctx.need(OPERATIONS, (call.operation_id,)), f"cancelled_by_{by}")
     return ctx.need(CALLS, calls.key_of(call))
 
 
@@ -222,10 +225,10 @@ def interrupt_by_tool(ctx: Ctx, conversation_id: str, app_scope: str) -> dict[st
 
 
 def left_screen(ctx: Ctx, instance: Instance) -> None:
-    """The person went elsewhere: a focusing operation does not go on in the background."""
+    """The person went elsewhere, or a call took the screen: a focusing operation does not go on in the background."""
     for operation in of_instance(ctx, instance.instance_id):
         if operation.state == OperationState.FOCUSING:
-            interrupt(ctx, operation, "left_workspace")
+            interrupt(ctx, operation, "left_workspace" if ctx.actor == "person" else "screen_taken")
 
 
 def instance_closing(ctx: Ctx, instance: Instance, reason: str) -> None:

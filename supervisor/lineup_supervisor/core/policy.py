@@ -26,7 +26,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """from ``worker.stop`` to SIGKILL; long enough to finish a write, short enough for a shutdown"""
 
     workers_max: int = 64
-    """processes at once; further instances wait for one that nobody needs"""
+    """processes at once; further instances wait for one that nobody needs, or that only waits for a person. One MiniApp
+    has at most half of them, as a call that runs is never ended for a place; one in eight is kept for Interact"""
 
     workers_starting_max: int = 4
     """starts at once; more would only slow each other down. One MiniApp has at most half of them under way, so that
@@ -36,7 +37,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """unexpected ends of one instance's worker within the window; one more closes the instance"""
 
     restart_window_ms: int = 60_000
-    """window of the restart intensity"""
+    """window of the restart intensity; the time in which a process of the instance starts is no part of it"""
 
     late_starts_max: int = 2
     """starts of one instance in a row that were not ready in time; one more closes the instance. They are too slow to
@@ -49,8 +50,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """longest delay between two starts"""
 
     quarantine_closures_max: int = 3
-    """instances of one bundle that were closed by restart intensity within the window; then the bundle is quarantined
-    """
+    """instances of one bundle that were closed by restart intensity, or because it could not be loaded, within the
+    window; then the bundle is quarantined"""
 
     quarantine_window_ms: int = 3_600_000
     """window of the quarantine rule"""
@@ -65,19 +66,28 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """records of calls whose result their agent has taken over; whoever asks again does so within a month"""
 
     calls_kept_max: int = 200_000
-    """of them at once; about 300 MB. Then the oldest go, however young they are"""
+    """of them at once; about 300 MB. Then the oldest of whoever has most go, however young they are"""
+
+    calls_kept_bytes_max: int = 2048 << 20
+    """of them in bytes; several times what ordinary ones take, and no disk is filled with the largest ones"""
 
     interactions_kept_ms: int = 0
     """settled questions; 0 keeps them for ever: what a person was asked and said is their history"""
 
     interactions_kept_max: int = 100_000
-    """of them at once; a person does not answer so many, a runaway agent asks them in a day"""
+    """of them at once; a person does not answer so many, a runaway agent asks them in a day, and has most of them"""
+
+    interactions_kept_bytes_max: int = 512 << 20
+    """of them in bytes, as for calls"""
 
     sessions_kept_ms: int = 0
     """closed instances with their app session, its timeline entries and the saved state; 0 keeps them for ever"""
 
     sessions_kept_max: int = 20_000
-    """of them at once; each may hold a snapshot of up to 1 MiB"""
+    """of them at once"""
+
+    sessions_kept_bytes_max: int = 1024 << 20
+    """of their saved states in bytes; each may have up to 1 MiB"""
 
     surfaces_kept_ms: int = 86_400_000
     """records of closed surfaces, whose state is gone already; after a day nobody speaks of one any more"""
@@ -86,7 +96,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """of them at once"""
 
     timeline_entries_max: int = 0
-    """entries of one conversation, oldest first out; 0 keeps them all: a person's texts are theirs"""
+    """texts and calls in one conversation, oldest first out; 0 keeps them all: a person's texts are theirs. Questions
+    and sessions go from it with their records alone, so that a MiniApp that asks much takes nothing else out of it"""
 
     audit_rows_max: int = 400_000
     """rows of the audit in the store, about 100,000 calls; older ones move into files, and the chain goes on from

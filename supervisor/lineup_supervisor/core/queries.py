@@ -133,10 +133,8 @@ def _calls(txn: Txn, ctx: Ctx, args: dict[str, Any]) -> dict[str, Any]:
 
 
 def _call(txn: Txn, ctx: Ctx, args: dict[str, Any]) -> dict[str, Any]:
-    found = calls.find(txn, _id(args, "call_id"))
-    if not found:
-        raise LineUpError("call_not_found", f"no call {args['call_id']}")
-    return calls.record(found[-1])
+    agent_id = "" if args.get("agent_id") is None else _id(args, "agent_id")
+    return calls.record(calls.one(txn, _id(args, "call_id"), agent_id))
 
 
 def _interactions(txn: Txn, ctx: Ctx, args: dict[str, Any]) -> dict[str, Any]:

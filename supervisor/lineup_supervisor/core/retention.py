@@ -10,6 +10,9 @@ Laws:
     3. One sweep touches a bounded number of rows; what is left waits for the next one.
     4. The sweep's timer is armed if and only if something may grow too old, or too much: rest stays rest.
     5. A row of the audit is deleted only after the edges said that it is in a file, on the disk.
+    6. Where there is too much of a kind, in rows or in bytes, the oldest of whoever has most of it goes. Calls are
+       their agent's, all else is its MiniApp's in the conversations of one agent: so what is kept for one of them is
+       pushed out only while nobody else has more of that kind.
 
 After its record has gone, a ``call_id`` is free: the same call again is a new call.
 """
@@ -18,11 +21,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
 from itertools import islice
 from typing import NamedTuple
 
+import msgspec
+
 from lineup_supervisor.core import effects as fx
-from lineup_supervisor.core import inventory, timers
+from lineup_supervisor.core import inbox, inventory, merge_patch, timers
 from lineup_supervisor.core.audit import audit
 from lineup_supervisor.core.ctx import Ctx
 from lineup_supervisor.core.events import AuditArchived
@@ -31,10 +37,12 @@ from lineup_supervisor.core.schema import (
     APPS,
     AUDIT,
     AUDIT_BY_SUBJECT,
+    BUDGETS,
     BUNDLES,
     CALLS,
     CALLS_BY_ID,
     CALLS_BY_TIME,
+    CONVERSATIONS,
     DESCRIPTORS,
     INBOX,
     INSTANCES,
@@ -44,6 +52,7 @@ from lineup_supervisor.core.schema import (
     OPEN_CALLS,
     OPERATIONS,
     OPERATIONS_OF,
+    OVER,
     REQUESTS,
     RETIRED,
     SESSION_ENTRIES,
@@ -52,7 +61,8 @@ from lineup_supervisor.core.schema import (
     SURFACES,
     TIMELINE,
     WORKERS,
-    Mark,
+    Over,
+    Retired,
 )
 from lineup_supervisor.core.tables import CALL as CALL_TABLE
 from lineup_supervisor.core.tables import INTERACTION as INTERACTION_TABLE
@@ -60,43 +70,48 @@ from lineup_supervisor.core.tables import InstanceState, SurfaceState
 from lineup_supervisor.core.txn import Key
 
 CALL, INTERACTION, INSTANCE, SURFACE = "call", "interaction", "instance", "surface"
+STATE = "state"  # of a closed surface: the rest of its rows, which nobody reads any more
+BACKLOG = "backlog"  # of a closed instance: deliveries that nobody takes over any more
 
 SWEEP_ROWS_MAX = 256  # of one event: some milliseconds, so that nobody waits for it
+SWEEP_BYTES = 16 << 20  # so much too much, and events sweep beside the timer
+BYTES_PER_ROW = 16 << 10  # of what is large, which takes as long as several rows; the largest by far fits a sweep
 SWEEP_AGAIN_MS = 20  # to the next sweep while there is more
 SWEEP_PAUSE_MS = 10_000  # from the moment that there is too much: many then go in one sweep
 SWEEP_EVERY_MS = 3_600_000  # ages are kept to the hour
 ARCHIVE_ROWS = 10_000  # of the audit in one file, some 5 MB
 ARCHIVE_RETRY_MS = 60_000  # a lost effect, or a disk that refused it
 DROP_ROWS_MAX = 32  # archived rows that each event takes along while there are far too many
-HELD_LOOK_MAX = 64  # undelivered items that are looked through; an instance with more keeps its questions
-
-_MARK = Mark()
+HELD_LOOK_MAX = 64  # undelivered items that are looked through for a question of version 0.1.0
 
 
 @dataclass(frozen=True)
 class _Rule:
-    """One kind. ``counter`` names its count in ``Meta``; ``bounds`` gives (kept_ms or 0, kept_max).
+    """One kind. ``counter`` names its count in ``Meta``; ``bounds`` gives (kept_ms or 0, kept_max, bytes or 0).
 
-    ``is_held`` is true while something still needs it. ``remove`` takes the room for rows and returns how many it has
-    removed and whether it is done.
+    ``whose`` gives its owner, and what it takes in bytes. ``is_held`` is true while something still needs it.
+    ``remove`` takes the room for rows and returns how many it has removed and whether it is done. ``pause_ms`` goes by
+    from the moment that there is too much.
     """
 
     counter: str
-    bounds: Callable[[Policy], tuple[int, int]]
+    bounds: Callable[[Policy], tuple[int, int, int]]
+    whose: Callable[[Ctx, Key], tuple[str, int]]
     is_held: Callable[[Ctx, Key], bool]
     remove: Callable[[Ctx, Key, int], tuple[int, bool]]
+    pause_ms: int = SWEEP_PAUSE_MS
 
 
 def retire(ctx: Ctx, kind: str, *ref: str) -> None:
     """It is over: from now on its time runs."""
     rule = _RULES[kind]
+    owner, size = rule.whose(ctx, ref)
     ctx.retired = True
-    ctx.put(RETIRED, (kind, ctx.now.steady_ms, *ref), _MARK)
-    count = getattr(ctx.meta, rule.counter) + 1
-    ctx.set_meta(**{rule.counter: count})
-    kept_ms, kept_max = rule.bounds(ctx.policy)
-    if count > kept_max:
-        _arm(ctx, ctx.now.steady_ms + SWEEP_PAUSE_MS)
+    ctx.put(RETIRED, (kind, owner, ctx.now.steady_ms, *ref), Retired(bytes=size))
+    _count(ctx, kind, owner, 1, size)
+    kept_ms = rule.bounds(ctx.policy)[0]
+    if any(_too_much(ctx, rule)):
+        _arm(ctx, ctx.now.steady_ms + rule.pause_ms)
     elif kept_ms:
         _arm(ctx, ctx.now.steady_ms + max(kept_ms, SWEEP_EVERY_MS))
 
@@ -113,9 +128,13 @@ def keep_bounds(ctx: Ctx) -> None:
     if (
         ctx.retired
         and now_ms >= meta.sweep_rests_ms
-        and any(getattr(meta, rule.counter) >= rule.bounds(ctx.policy)[1] + SWEEP_ROWS_MAX for rule in _RULES.values())
+        and any(_is_far_too_much(*_too_much(ctx, rule)) for rule in _RULES.values())
     ):
         sweep(ctx)
+
+
+def _is_far_too_much(rows: int, size: int) -> bool:
+    return rows >= SWEEP_ROWS_MAX or size >= SWEEP_BYTES
 
 
 def tidy(ctx: Ctx) -> None:
@@ -132,15 +151,16 @@ def sweep(ctx: Ctx) -> None:
     ctx.cause, ctx.actor = ctx.event.event_id, "runtime"
     timers.clear_timer(ctx, "sweep")
     ctx.set_meta(sweep_due_ms=0)
-    room, progress = SWEEP_ROWS_MAX, False
+    room, progress, stuck = SWEEP_ROWS_MAX, False, False
     gone: dict[str, int] = {}
     for kind, rule in _RULES.items():
         swept = _sweep_kind(ctx, kind, rule, room)
         room -= swept.looked + swept.rows
         progress |= swept.rows + swept.removed > 0
+        stuck |= swept.looked > 0 and any(_too_much(ctx, rule))
         if swept.removed:
             gone[f"{kind}s"] = swept.removed
-    if room <= 0 and not progress:  # all of it is held: nothing would come of looking again at once
+    if stuck and not progress:  # all of it is held: nothing would come of looking again at once
         ctx.set_meta(sweep_rests_ms=ctx.now.steady_ms + SWEEP_EVERY_MS)
     room -= _drop_archived(ctx, room)
     if gone:
@@ -172,7 +192,7 @@ def archived(ctx: Ctx, event: AuditArchived) -> None:
 
 
 class _Swept(NamedTuple):
-    """What one kind has taken of the room: objects looked at, those of them removed, and rows beside them."""
+    """What one kind has done: the room that objects took which were looked at, those removed, rows removed beside."""
 
     looked: int
     removed: int
@@ -180,32 +200,94 @@ class _Swept(NamedTuple):
 
 
 def _sweep_kind(ctx: Ctx, kind: str, rule: _Rule, room: int) -> _Swept:
-    kept_ms, kept_max = rule.bounds(ctx.policy)
-    too_many = getattr(ctx.meta, rule.counter) - kept_max
-    young_ms = ctx.now.steady_ms - kept_ms if kept_ms else -1
-    due: list[Key] = []
-    for key, _ in islice(ctx.txn.scan(RETIRED, (kind,)), max(0, room)):
-        if len(due) >= too_many and int(key[1]) > young_ms:
-            break
-        due.append(key)
-    looked = removed = rows = 0
-    for key in due:
-        if looked + rows >= room:
-            break
-        ref = key[2:]
-        looked += 1
-        if rule.is_held(ctx, ref):
+    sweep = _Sweep(ctx, kind, rule, room)
+    kept_ms = rule.bounds(ctx.policy)[0]
+    if kept_ms:
+        sweep.old(ctx.now.steady_ms - kept_ms)
+    for measure in (_ROWS, _BYTES):
+        if _too_much(ctx, rule)[measure]:
+            sweep.of_whoever_has_most(measure)
+    return _Swept(sweep.looked, sweep.removed, sweep.rows)
+
+
+_ROWS, _BYTES = 0, 1  # what can be too much
+
+
+class _Sweep:
+    """One kind's part of a sweep: takes the oldest of one owner after another, as long as there is room."""
+
+    def __init__(self, ctx: Ctx, kind: str, rule: _Rule, room: int) -> None:
+        self._ctx, self._kind, self._rule, self._room = ctx, kind, rule, room
+        self._held: set[Key] = set()
+        self.looked = self.removed = self.rows = 0
+
+    @property
+    def has_room(self) -> bool:
+        return self.looked + self.rows < self._room
+
+    def old(self, up_to_ms: int) -> None:
+        """Whatever is over since that moment or longer."""
+        for owner, _ in self._owners():
+            while self.has_room and (key := self._oldest(owner)) is not None and int(key[2]) <= up_to_ms:
+                if not self._take(key):
+                    return
+
+    def of_whoever_has_most(self, measure: int) -> None:
+        """Until there is no longer too much. What is held of whoever has most makes nobody else's go."""
+        most = [(-(over.rows, over.bytes)[measure], owner) for owner, over in self._owners()]
+        heapify(most)
+        while self.has_room and _too_much(self._ctx, self._rule)[measure] and most:
+            _, owner = heappop(most)
+            key = self._oldest(owner)
+            if key is None or not self._take(key):
+                return
+            over = self._ctx.get(OVER, (self._kind, owner)) or Over()
+            heappush(most, (-(over.rows, over.bytes)[measure], owner))
+
+    def _owners(self) -> list[tuple[str, Over]]:
+        return [(str(key[1]), over) for key, over in self._ctx.txn.scan(OVER, (self._kind,))]
+
+    def _oldest(self, owner: str) -> Key | None:
+        """Of what this sweep has not found to be held."""
+        keys = (key for key, _ in self._ctx.txn.scan(RETIRED, (self._kind, owner)))
+        return next((key for key in keys if key[3:] not in self._held), None)
+
+    def _take(self, key: Key) -> bool:
+        """Remove it, unless it is held. False if there was not room enough for all that hangs on it."""
+        ctx, (kind, owner, _, *ref) = self._ctx, key
+        row = ctx.need(RETIRED, key)
+        self.looked += 1 + row.bytes // BYTES_PER_ROW
+        if self._rule.is_held(ctx, tuple(ref)):
             ctx.delete(RETIRED, key)
-            ctx.put(RETIRED, (kind, ctx.now.steady_ms, *ref), _MARK)  # looked at again after as long a time
-            continue
-        more, is_done = rule.remove(ctx, ref, room - looked - rows)
-        rows += more
-        if not is_done:
-            break
-        ctx.delete(RETIRED, key)
-        removed += 1
-    ctx.set_meta(**{rule.counter: getattr(ctx.meta, rule.counter) - removed})
-    return _Swept(looked, removed, rows)
+            ctx.put(RETIRED, (kind, owner, ctx.now.steady_ms, *ref), row)  # looked at again after as long a time
+            self._held.add(tuple(ref))
+            return True
+        more, is_done = self._rule.remove(ctx, tuple(ref), self._room - self.looked - self.rows)
+        self.rows += more
+        if is_done:
+            ctx.delete(RETIRED, key)
+            _count(ctx, self._kind, str(owner), -1, -row.bytes)
+            self.removed += 1
+        return is_done
+
+
+def _count(ctx: Ctx, kind: str, owner: str, rows: int, size: int) -> None:
+    over = ctx.get(OVER, (kind, owner)) or Over()
+    over = Over(rows=over.rows + rows, bytes=over.bytes + size)
+    if over.rows:
+        ctx.put(OVER, (kind, owner), over)
+    else:
+        ctx.delete(OVER, (kind, owner))
+    for name, more in ((_RULES[kind].counter, rows), (f"{_RULES[kind].counter}_bytes", size)):
+        ctx.set_meta(**{name: getattr(ctx.meta, name) + more})
+
+
+def _too_much(ctx: Ctx, rule: _Rule) -> tuple[int, int]:
+    """How many rows, and how many bytes, are over and should go; 0 if there is room."""
+    _, rows_max, bytes_max = rule.bounds(ctx.policy)
+    rows = getattr(ctx.meta, rule.counter) - rows_max
+    size = getattr(ctx.meta, f"{rule.counter}_bytes") - bytes_max if bytes_max else 0
+    return max(0, rows), max(0, size)
 
 
 def _arm(ctx: Ctx, due_ms: int) -> None:
@@ -218,16 +300,31 @@ def _arm(ctx: Ctx, due_ms: int) -> None:
 def _arm_next(ctx: Ctx, soonest_ms: int) -> None:
     """Plan the next sweep from the rows alone: none if nothing can ever be due."""
     for kind, rule in _RULES.items():
-        kept_ms, kept_max = rule.bounds(ctx.policy)
-        if getattr(ctx.meta, rule.counter) > kept_max:
+        kept_ms = rule.bounds(ctx.policy)[0]
+        if any(_too_much(ctx, rule)):
             _arm(ctx, soonest_ms)
-        elif kept_ms and (oldest := next(iter(ctx.txn.scan(RETIRED, (kind,))), None)) is not None:
-            _arm(ctx, max(soonest_ms, int(oldest[0][1]) + kept_ms))
+        elif kept_ms:
+            firsts = [ctx.txn.first(RETIRED, key) for key, _ in ctx.txn.scan(OVER, (kind,))]
+            if oldest := [int(first[2]) for first in firsts if first is not None]:
+                _arm(ctx, max(soonest_ms, min(oldest) + kept_ms))
     if ctx.meta.audit_archived_seq > ctx.meta.audit_anchor_seq:
         _arm(ctx, soonest_ms)
 
 
 # calls
+
+
+def _whose_call(ctx: Ctx, ref: Key) -> tuple[str, int]:
+    return str(ref[0]), _size(ctx.get(CALLS, ref))
+
+
+def _size(row: msgspec.Struct | None) -> int:
+    return 0 if row is None else len(msgspec.msgpack.encode(row))
+
+
+def _owner(ctx: Ctx, conversation_id: str, app_scope: str) -> str:
+    """The name of a MiniApp in the conversations of one agent; no id has a space."""
+    return f"{ctx.need(CONVERSATIONS, (conversation_id,)).agent_id} {app_scope}"
 
 
 def _call_is_held(ctx: Ctx, ref: Key) -> bool:
@@ -249,6 +346,11 @@ def _remove_call(ctx: Ctx, ref: Key, room: int) -> tuple[int, bool]:
 # interactions
 
 
+def _whose_interaction(ctx: Ctx, ref: Key) -> tuple[str, int]:
+    row = ctx.need(INTERACTIONS, ref)
+    return _owner(ctx, row.conversation_id, row.app_scope), _size(row)
+
+
 def _interaction_is_held(ctx: Ctx, ref: Key) -> bool:
     """Its call may still have to end with the answer; its owner may still have to hear of it."""
     row = ctx.get(INTERACTIONS, ref)
@@ -260,6 +362,8 @@ def _interaction_is_held(ctx: Ctx, ref: Key) -> bool:
         parent = ctx.get(CALLS, (row.parent_agent_id, row.parent_call_id))
         if parent is not None and not CALL_TABLE.is_final(parent.status):
             return True
+    if row.told_seq is not None:
+        return row.told_seq > 0 and ctx.get(INBOX, (row.instance_id, row.told_seq)) is not None
     waiting = list(islice(ctx.txn.scan(INBOX, (row.instance_id,)), HELD_LOOK_MAX))
     return len(waiting) == HELD_LOOK_MAX or any(item.interaction_id == row.interaction_id for _, item in waiting)
 
@@ -286,9 +390,16 @@ def _remove_entry(ctx: Ctx, conversation_id: str, session_id: str, n: int) -> No
 # closed instances: with them go the session, what stands in it, the operations and the saved state
 
 
+def _whose_instance(ctx: Ctx, ref: Key) -> tuple[str, int]:
+    row, saved = ctx.need(INSTANCES, ref), ctx.get(SNAPSHOTS, ref)
+    return _owner(ctx, row.conversation_id, row.app_scope), 0 if saved is None else saved.bytes
+
+
 def _instance_is_held(ctx: Ctx, ref: Key) -> bool:
     row = ctx.get(INSTANCES, ref)
-    return row is not None and (row.state != InstanceState.CLOSED or ctx.get(WORKERS, ref) is not None)
+    return row is not None and (
+        row.state != InstanceState.CLOSED or ctx.get(WORKERS, ref) is not None or ctx.txn.first(INBOX, ref) is not None
+    )
 
 
 def _remove_instance(ctx: Ctx, ref: Key, room: int) -> tuple[int, bool]:
@@ -315,11 +426,17 @@ def _remove_instance(ctx: Ctx, ref: Key, room: int) -> tuple[int, bool]:
         ctx.delete(SESSIONS, (row.session_id,))
         _remove_entry(ctx, row.conversation_id, "", session.entry)
     ctx.delete(SNAPSHOTS, ref)
+    ctx.delete(BUDGETS, ref)  # a version before left some behind
     ctx.delete(INSTANCES, ref)
     return removed, True
 
 
 # surfaces
+
+
+def _whose_surface(ctx: Ctx, ref: Key) -> tuple[str, int]:
+    row = ctx.need(SURFACES, ref)
+    return _owner(ctx, row.conversation_id, row.app_scope), 0
 
 
 def _surface_is_held(ctx: Ctx, ref: Key) -> bool:
@@ -332,19 +449,58 @@ def _remove_surface(ctx: Ctx, ref: Key, room: int) -> tuple[int, bool]:
     return 0, True
 
 
+def _remove_state(ctx: Ctx, ref: Key, room: int) -> tuple[int, bool]:
+    return merge_patch.drop(ctx, str(ref[0]), room)
+
+
+def _remove_backlog(ctx: Ctx, ref: Key, room: int) -> tuple[int, bool]:
+    return inbox.drop(ctx, str(ref[0]), room)
+
+
 _RULES = {
-    CALL: _Rule("calls_over", lambda p: (p.calls_kept_ms, p.calls_kept_max), _call_is_held, _remove_call),
+    CALL: _Rule(
+        "calls_over",
+        lambda p: (p.calls_kept_ms, p.calls_kept_max, p.calls_kept_bytes_max),
+        _whose_call,
+        _call_is_held,
+        _remove_call,
+    ),
     INTERACTION: _Rule(
         "interactions_over",
-        lambda p: (p.interactions_kept_ms, p.interactions_kept_max),
+        lambda p: (p.interactions_kept_ms, p.interactions_kept_max, p.interactions_kept_bytes_max),
+        _whose_interaction,
         _interaction_is_held,
         _remove_interaction,
     ),
     INSTANCE: _Rule(
-        "instances_over", lambda p: (p.sessions_kept_ms, p.sessions_kept_max), _instance_is_held, _remove_instance
+        "instances_over",
+        lambda p: (p.sessions_kept_ms, p.sessions_kept_max, p.sessions_kept_bytes_max),
+        _whose_instance,
+        _instance_is_held,
+        _remove_instance,
     ),
     SURFACE: _Rule(
-        "surfaces_over", lambda p: (p.surfaces_kept_ms, p.surfaces_kept_max), _surface_is_held, _remove_surface
+        "surfaces_over",
+        lambda p: (p.surfaces_kept_ms, p.surfaces_kept_max, 0),
+        _whose_surface,
+        _surface_is_held,
+        _remove_surface,
+    ),
+    STATE: _Rule(
+        "states_over",
+        lambda p: (0, 0, 0),
+        lambda ctx, ref: ("", 0),
+        lambda ctx, ref: False,
+        _remove_state,
+        SWEEP_AGAIN_MS,
+    ),
+    BACKLOG: _Rule(
+        "backlogs_over",
+        lambda p: (0, 0, 0),
+        lambda ctx, ref: ("", 0),
+        lambda ctx, ref: False,
+        _remove_backlog,
+        SWEEP_AGAIN_MS,
     ),
 }
 

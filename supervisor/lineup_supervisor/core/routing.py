@@ -36,7 +36,7 @@ def creates_instance(tool: dict[str, Any]) -> bool:
 def route(ctx: Ctx, call: Call, tool: inventory.Tool) -> Call:
     """Carry an accepted call to whoever does it.
 
-    Every check has been made; nothing here may refuse but the focus depth.
+    Every check has been made; a refusal here all the same is one of the call as a whole (``intake``).
     """
     call = replace(call, status=CALL.next(call.status, CallEvent.ROUTE))
     deadline = tool.descriptor.get("deadline") or {}
@@ -47,7 +47,7 @@ def route(ctx: Ctx, call: Call, tool: inventory.Tool) -> Call:
     instance = _instance_for(ctx, call, tool)
     call = replace(call, instance_id=instance.instance_id)
     if inventory.takes_screen(tool.descriptor):
-        instances.front(ctx, instance.instance_id)
+        instances.front(ctx, instance.instance_id, borrow=call.restore_previous_focus)
     if deadline.get("role") == "start":
         return _hold(ctx, call, instance, deadline)
     call = calls.insert(ctx, call)

@@ -50,10 +50,18 @@ class Meta(Row, frozen=True, kw_only=True):
     operations_pending: int = 0
     sweep_due_ms: int = 0  # steady: when retention looks again; 0 if nothing will ever grow too old
     sweep_rests_ms: int = 0  # steady: until then events do not sweep beside the timer, because all is held
-    calls_over: int = 0  # rows of ``RETIRED``, by kind
+    calls_over: int = 0  # rows of ``RETIRED``, by kind; what they take in bytes stands in those called ``_bytes``
     interactions_over: int = 0
     instances_over: int = 0
     surfaces_over: int = 0
+    states_over: int = 0
+    backlogs_over: int = 0
+    calls_over_bytes: int = 0
+    interactions_over_bytes: int = 0
+    instances_over_bytes: int = 0
+    surfaces_over_bytes: int = 0
+    states_over_bytes: int = 0
+    backlogs_over_bytes: int = 0
     audit_anchor_seq: int = 0  # the last row that was archived and deleted: where the chain in the store begins
     audit_anchor_hash: str = ""
     audit_asked_ms: int = 0  # steady: when the edges were last asked to archive rows
@@ -83,9 +91,13 @@ class AgentLink(Row, frozen=True, kw_only=True):
 
 
 class Receipt(Row, frozen=True, kw_only=True):
-    """Key ``(agent_id, message_id)``: what was answered, so that the same message gets the same answer."""
+    """Key ``(agent_id, message_id)``: what was answered, so that the same message gets the same answer.
+
+    ``call_id`` if a call's record belongs to the answer, which is kept with the call.
+    """
 
     body: dict[str, Any]
+    call_id: str = ""
 
 
 class OutboxItem(Row, frozen=True, kw_only=True):
@@ -112,6 +124,8 @@ class Conversation(Row, frozen=True, kw_only=True):
     focus: tuple[str, ...] = ()
     chat_instance_id: str = ""
     next_entry: int = 1
+    apart: int = 0  # entries so far that stand for a question or a session, and go with it alone
+    trimmed: int = 0  # the last entry that went, or was passed over, because there were too many
     archived: bool = False
 
 
@@ -129,6 +143,7 @@ class Entry(Row, frozen=True, kw_only=True):
     session_id: str = ""
     action_id: str = ""
     cause: str = ""
+    apart: int = 0  # of the entries before it, those that are counted apart
 
 
 class BundleRow(Row, frozen=True, kw_only=True):
@@ -218,10 +233,17 @@ class Instance(Row, frozen=True, kw_only=True):
     session_id: str = ""
     incarnation: int = 0
     next_inbox: int = 1
-    crashes: tuple[int, ...] = ()  # steady times of its worker's unexpected ends, within the restart window
+    crashes: tuple[
+        int, ...
+    ] = ()  # its worker's unexpected ends within the restart window: steady, less ``starting_ms``
     late_starts: int = 0  # in a row that were not ready in time
+    starting_ms: int = 0  # that all of its starts have taken; no part of the time in which its crashes are counted
+    unstarted: int = 0  # starts in a row that failed before any of its code ran
+    rests: bool = False  # its process was let go while it only waited for a person: it is started when one comes
     last_used_ms: int = 0  # steady
     close_asked: bool = False
+    borrowed: bool = False  # its place in the focus: a call took it, to give it back at its end
+    began: bool = False  # its code has run: a worker of it was ready
 
 
 class Worker(Row, frozen=True, kw_only=True):
@@ -233,6 +255,7 @@ class Worker(Row, frozen=True, kw_only=True):
     started_ms: int  # steady
     pid: int | None = None
     sent_seq: int = 0
+    sent_bytes: int = 0  # of what was sent to it and waits for its word, see ``inbox.weight``
     stop_reason: str = ""  # with ``condemned``: the sentence of its violation; ``start_timeout`` while it starts
     condemned: bool = False  # it broke a rule of the link and is being killed; nothing it says counts any more
     welcomed: bool = False  # it has been told everything, so that changes must follow it from now on
@@ -246,10 +269,19 @@ class Wish(Row, frozen=True, kw_only=True):
 
 
 class Starts(Row, frozen=True, kw_only=True):
-    """Key ``(app_scope,)``: a MiniApp that has starts under way or waiting; others have no row."""
+    """Key ``(app_scope,)``: a MiniApp that has workers, or starts that wait; others have no row."""
 
     under_way: int = 0  # workers in ``STARTING``
     waiting: int = 0  # rows of ``START_QUEUE``
+    places: int = 0  # workers in whatever state
+    going: int = 0  # of them in ``STOPPING``
+
+
+class Spare(Row, frozen=True, kw_only=True):
+    """Key ``(app_scope, instance_id)``: a ready worker that may be let go of when there is no place, or no memory."""
+
+    waits: bool = False  # for a person; else nobody needs it
+    last_used_ms: int = 0  # steady
 
 
 class InboxItem(Row, frozen=True, kw_only=True):
@@ -263,6 +295,7 @@ class InboxItem(Row, frozen=True, kw_only=True):
     agent_id: str = ""
     call_id: str = ""
     interaction_id: str = ""
+    bytes: int = 0  # of its body as JSON, which count against its MiniApp's quota while it waits
 
 
 class Interaction(Row, frozen=True, kw_only=True):
@@ -292,6 +325,7 @@ class Interaction(Row, frozen=True, kw_only=True):
     entry: int = 0  # its place in the timeline, 0 if it has none
     purpose: dict[str, Any] | None = None  # runtime_policy: what the answer decides
     charged: int = 0  # bytes that it counts against its MiniApp's quota while it waits for a person
+    told_seq: int | None = None  # the delivery of its outcome, 0 if there is none; None in rows of version 0.1.0
 
 
 class Session(Row, frozen=True, kw_only=True):
@@ -353,17 +387,16 @@ class Surface(Row, frozen=True, kw_only=True):
 
 
 class SurfacePart(Row, frozen=True, kw_only=True):
-    """Key ``(surface_id, *names)``: one value of a surface's state, or an object that is split into further rows.
+    """Key ``(surface_id, *names)`` (see ``merge_patch.part_key``): small members of an object, or a large one."""
 
-    Names stand in the key in a safe form (see ``merge_patch.part_key``); ``name`` is the real one.
-    """
-
-    name: str = ""
-    value: Any = None
-    split: bool = False  # an object whose members are rows of their own; ``value`` is not used
-    count: int = 0  # members of a split object
-    bytes: int = 0  # of the whole value as canonical JSON
+    name: str = ""  # of a split object
+    value: Any = None  # the members
+    split: bool = False  # an object whose members lie in rows of their own; it has no value here
+    count: int = 0  # members
+    bytes: int = 0  # of the whole object as canonical JSON, or of one with these members alone
     nodes: int = 0  # values and keys, as the codec counts them
+    direct: int = 0  # rows that a split object's members lie in
+    rows: int = 0  # this one and all below it
 
 
 class Snapshot(Row, frozen=True, kw_only=True):
@@ -486,6 +519,19 @@ class Request(Row, frozen=True, kw_only=True):
     digest: str
 
 
+class Retired(Row, frozen=True, kw_only=True):
+    """Key ``(kind, owner, steady_ms, *ref)``: over since then. ``bytes`` are what it takes, where they are counted."""
+
+    bytes: int = 0
+
+
+class Over(Row, frozen=True, kw_only=True):
+    """Key ``(kind, owner)``: how much of what is over is this owner's; who has nothing has no row."""
+
+    rows: int = 0
+    bytes: int = 0
+
+
 class Ref(Row, frozen=True, kw_only=True):
     """Points to one object."""
 
@@ -513,6 +559,8 @@ WORKERS = Table("workers", Worker, "worker")
 WANTED = Table("wanted", Wish)
 START_QUEUE = Table("start_queue", Mark)  # (app_scope, steady_ms, instance_id): wanted, waits for its turn
 STARTS = Table("starts", Starts)
+SPARE = Table("spare", Spare)
+SHOWN = Table("shown", Mark)  # (instance_id,): a person has a page of it before them
 INBOX = Table("inbox", InboxItem)
 INTERACTIONS = Table("interactions", Interaction, "interaction")
 OPEN_INTERACTIONS = Table("open_interactions", Mark)  # (instance_id, interaction_id): not final
@@ -544,7 +592,8 @@ AUDIT = Table("audit", AuditRow)
 AUDIT_BY_SUBJECT = Table("audit_by_subject", Mark)  # (subject, seq)
 ACTION_RESULTS = Table("action_results", ActionResult)
 REQUESTS = Table("requests", Request)
-RETIRED = Table("retired", Mark)  # (kind, steady_ms, *ref): over since then, and nothing open needs it any more
+RETIRED = Table("retired", Retired)
+OVER = Table("over", Over)
 
 TABLES: tuple[Table[Any], ...] = tuple(value for value in list(globals().values()) if isinstance(value, Table))
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2

@@ -42,7 +42,7 @@ def ask_before_close(ctx: Ctx, instance: Instance) -> bool:
     if not any(True for _ in ctx.txn.scan(OPEN_CALLS, (instance.instance_id,))):
         return False
     ctx.put(INSTANCES, (instance.instance_id,), replace(instance, close_asked=True))
-    inbox.append(ctx, instance.instance_id, "close.request", {"reason": "closed by the person"})
+    inbox.append(ctx, instance.instance_id, "close.request", {"reason": "closed by the person"}, owed=True)
     return True
 
 

@@ -113,8 +113,8 @@ def _check_shape(state: Any) -> None:
     if nodes > limits.STATE_NODES_MAX:
         detail = {"nodes": nodes, "nodes_max": limits.STATE_NODES_MAX}
         raise LineUpError("state_too_large", f"the snapshot has {nodes} values and keys", detail=detail)
-    if depth > limits.SURFACE_DEPTH_MAX:
-        rule = f"must not be nested deeper than {limits.SURFACE_DEPTH_MAX}"
+    if depth > limits.VALUE_DEPTH_MAX:
+        rule = f"must not be nested deeper than {limits.VALUE_DEPTH_MAX}"
         raise LineUpError("state_invalid", f"/: {rule}", detail={"path": "/", "rule": rule})
 
 

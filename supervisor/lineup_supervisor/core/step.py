@@ -10,12 +10,14 @@ from collections.abc import Callable
 from typing import Any
 
 from lineup_protocol import limits
+from lineup_protocol.errors import LineUpError
 from lineup_supervisor.core import (
     actions,
     agents,
     apps,
     calls,
     embodiment,
+    instances,
     interactions,
     inventory,
     operations,
@@ -53,7 +55,8 @@ def _finish(ctx: Ctx) -> None:
     if ctx.changed or ctx.extra_changes:
         ctx.set_meta(projection_revision=ctx.meta.projection_revision + 1)
         changes = views.Changes(ctx.changed, ctx.extra_changes)
-        ctx.emit(fx.HostDelta(revision=ctx.meta.projection_revision, changes=changes))
+        event_id = ctx.event.event_id
+        ctx.emit(fx.HostDelta(revision=ctx.meta.projection_revision, changes=changes, event_id=event_id))
     if ctx.now.steady_ms > ctx.meta.steady_ms:
         ctx.set_meta(steady_ms=ctx.now.steady_ms)
     ctx.txn.put(META, META_KEY, ctx.meta)
@@ -72,8 +75,8 @@ def _boot(ctx: Ctx, event: ev.Boot) -> None:
     )
     audit(ctx, "runtime.started", event.boot_id, isolation=event.isolation)
     agents.forget_links(ctx)
-    for bundle in event.bundles:
-        apps.install(ctx, bundle, trusted=True)
+    instances.look_at(ctx, ())  # no Host of the last run shows anything any more
+    apps.install_own(ctx, event.bundles)
     inventory.refresh(ctx)
     for key, worker in list(ctx.txn.scan(WORKERS)):
         embodiment.exited(ctx, str(key[0]), worker.incarnation, "runtime_restart", "the Runtime was restarted")
@@ -130,11 +133,12 @@ def _worker_exited(ctx: Ctx, event: ev.WorkerExited) -> None:
 
 
 def _host_watch(ctx: Ctx, event: ev.HostWatch) -> None:
-    found = [call for call in calls.find(ctx.txn, event.call_id) if event.agent_id in ("", call.agent_id)]
-    if not found:
-        ctx.reply_host(event.reply_to, False, code="call_not_found", message=f"no call {event.call_id}")
+    try:
+        call = calls.one(ctx.txn, event.call_id, event.agent_id)
+    except LineUpError as error:
+        ctx.reply_host(event.reply_to, False, code=error.code, message=error.message, detail=error.detail)
     else:
-        ctx.reply_host(event.reply_to, True, detail={"record": calls.record(found[-1])})
+        ctx.reply_host(event.reply_to, True, detail={"record": calls.record(call)})
 
 
 _HANDLERS: dict[type[ev.Event], Callable[[Ctx, Any], None]] = {

@@ -15,12 +15,11 @@ from lineup_protocol.codec import canonical_json
 from lineup_protocol.errors import LineUpError
 from lineup_protocol.strict_json import copy_json
 from lineup_protocol.times import to_rfc3339
-from lineup_supervisor.core import inbox, merge_patch, quotas, retention
+from lineup_supervisor.core import inbox, instances, merge_patch, quotas, retention
 from lineup_supervisor.core.audit import audit, digest
 from lineup_supervisor.core.ctx import Ctx
 from lineup_supervisor.core.schema import (
     BUNDLES,
-    INBOX,
     INSTANCES,
     OPEN_SURFACES,
     SURFACES,
@@ -35,6 +34,7 @@ from lineup_supervisor.core.txn import Txn
 replace = msgspec.structs.replace
 _MARK = Mark()
 _MESSAGE = 1_000  # a budget counts thousandths of a message, so that whole milliseconds refill it exactly
+ROWS_AT_ONCE = 16  # of a state that go with their surface; the rest in sweeps, so that many may close in one event
 CLOSED_BY_PERSON = "lineup.closed"  # names that start with "lineup." are the Runtime's own
 
 
@@ -59,9 +59,11 @@ def open_from_app(ctx: Ctx, instance: Instance, body: dict[str, Any]) -> dict[st
             return _named(known)
     if len(opened) >= limits.SURFACES_PER_INSTANCE_MAX:
         raise LineUpError("rate_limited", f"{len(opened)} surfaces of this instance are open; close one first")
+    inbox.check_room(ctx, instance)  # it will be told when a person closes the page
     surface_id = ctx.new_id("f")
     state: Any = body.get("state") or {}
-    _nodes(state, "/state")
+    if fault := _unfit(*merge_patch.shape(state), "/state"):
+        raise fault
     state = copy_json(state, "/state")
     change = merge_patch.Change.create(ctx.txn, surface_id, state, _state_schema(declared))
     _check_size(ctx, instance, change, before=None)
@@ -115,6 +117,7 @@ def close_from_app(ctx: Ctx, instance: Instance, body: dict[str, Any]) -> None:
 def patch_from_host(ctx: Ctx, surface_id: str, base_revision: int | None, patch: Any) -> dict[str, Any]:
     """The page patches its state; the MiniApp hears of it. Refusals as for ``update_from_app``."""
     surface = _patch(ctx, _existing(ctx, surface_id), base_revision, patch, side="person")
+    instances.wake(ctx, surface.instance_id)
     _tell_worker(ctx, surface, patch)
     return {"surface_id": surface_id, "revision": surface.revision}
 
@@ -125,15 +128,13 @@ def event_from_host(ctx: Ctx, surface_id: str, name: Any, payload: Any) -> None:
         raise _invalid("/name", f"must be a string of 1 to {limits.SURFACE_EVENT_NAME_LENGTH_MAX} characters")
     if name.startswith("lineup."):
         raise _invalid("/name", "must not start with lineup.")
-    surface = _input(ctx, surface_id, payload)
-    _deliver(ctx, surface, "surface.event", {"name": name, "payload": payload})
+    surface = _input(ctx, surface_id, "surface.event", payload, {"name": name})
     audit(ctx, "surface.event", surface_id, surface.instance_id, name=name, payload=digest(payload))
 
 
 def submit_from_host(ctx: Ctx, surface_id: str, payload: Any) -> None:
     """The page hands in its result."""
-    surface = _input(ctx, surface_id, payload)
-    _deliver(ctx, surface, "surface.submit", {"payload": payload})
+    surface = _input(ctx, surface_id, "surface.submit", payload, {})
     audit(ctx, "surface.submit", surface_id, surface.instance_id, payload=digest(payload))
 
 
@@ -141,7 +142,8 @@ def close_from_host(ctx: Ctx, surface_id: str) -> None:
     """A person closes the page; its MiniApp is told by the event ``lineup.closed``."""
     surface = _existing(ctx, surface_id)
     SURFACE.next(surface.state, SurfaceEvent.CLOSE)
-    _deliver(ctx, surface, "surface.event", {"name": CLOSED_BY_PERSON, "payload": None})
+    body = {"surface_id": surface_id, "name": CLOSED_BY_PERSON, "payload": None}
+    inbox.append(ctx, surface.instance_id, "surface.event", body, owed=True)
     _close(ctx, surface, "closed by the person")
 
 
@@ -251,7 +253,8 @@ def _own(ctx: Ctx, instance: Instance, surface_id: str) -> Surface:
 
 def _patch(ctx: Ctx, surface: Surface, base_revision: int | None, patch: Any, *, side: str) -> Surface:
     """Check everything, then write: one revision more."""
-    surface = replace(surface, state=SURFACE.next(surface.state, SurfaceEvent.UPDATE))
+    state = SURFACE.next(surface.state, SurfaceEvent.UPDATE)
+    surface = replace(_charged(ctx, surface, side, patch, "/patch"), state=state)
     if base_revision is not None and base_revision != surface.revision:
         raise LineUpError(
             "patch_conflict",
@@ -260,7 +263,6 @@ def _patch(ctx: Ctx, surface: Surface, base_revision: int | None, patch: Any, *,
         )
     if not isinstance(patch, dict):
         raise _invalid("/patch", "must be an object")
-    surface = _charged(ctx, surface, side, _nodes(patch, "/patch"))
     patch = copy_json(patch, "/patch")
     size = len(canonical_json(patch))
     if size > limits.SURFACE_PATCH_BYTES_MAX:
@@ -288,30 +290,21 @@ def _patch(ctx: Ctx, surface: Surface, base_revision: int | None, patch: Any, *,
     return surface
 
 
-def _input(ctx: Ctx, surface_id: str, payload: Any) -> Surface:
-    """Check what a page says beside patches, and count it. Writes nothing but the surface's budget."""
+def _input(ctx: Ctx, surface_id: str, kind: str, payload: Any, more: dict[str, Any]) -> Surface:
+    """Check what a page says beside patches, count it and deliver it.
+
+    Raises:
+        LineUpError: ``surface_not_found``, ``message_invalid``, ``message_too_large``; ``rate_limited`` if it says too
+            much in a second, or too much waits for its MiniApp already; nothing changes but that count.
+    """
     surface = _existing(ctx, surface_id)
     SURFACE.next(surface.state, SurfaceEvent.INPUT)
-    surface = _charged(ctx, surface, "person", _nodes(payload, "/payload"))
+    surface = _charged(ctx, surface, "person", payload, "/payload")
     size = len(canonical_json(copy_json(payload, "/payload")))
     if size > limits.SURFACE_PAYLOAD_BYTES_MAX:
         raise _too_large("/payload", size, limits.SURFACE_PAYLOAD_BYTES_MAX)
-    waiting = _waiting(ctx, ctx.need(INSTANCES, (surface.instance_id,)))
-    if waiting >= limits.INBOX_MESSAGES_PER_INSTANCE_MAX:
-        raise LineUpError("rate_limited", f"{waiting} messages wait for this MiniApp already")
-    ctx.txn.put(SURFACES, (surface_id,), surface)  # past the projection: people see nothing of a budget
+    inbox.append(ctx, surface.instance_id, kind, {"surface_id": surface_id, **more, "payload": payload})
     return surface
-
-
-def _waiting(ctx: Ctx, instance: Instance) -> int:
-    """At most so many deliveries are waiting; not counted one by one."""
-    for key, _ in ctx.txn.scan(INBOX, (instance.instance_id,)):
-        return instance.next_inbox - int(key[1])
-    return 0
-
-
-def _deliver(ctx: Ctx, surface: Surface, kind: str, body: dict[str, Any]) -> None:
-    inbox.append(ctx, surface.instance_id, kind, {"surface_id": surface.surface_id, **body})
 
 
 def _tell_worker(ctx: Ctx, surface: Surface, patch: Any) -> None:
@@ -324,7 +317,9 @@ def _tell_worker(ctx: Ctx, surface: Surface, patch: Any) -> None:
 
 def _close(ctx: Ctx, surface: Surface, reason: str) -> None:
     state = SURFACE.next(surface.state, SurfaceEvent.CLOSE)
-    merge_patch.Change.drop(ctx.txn, surface.surface_id).commit(ctx)
+    _, is_gone = merge_patch.drop(ctx, surface.surface_id, ROWS_AT_ONCE)
+    if not is_gone:
+        retention.retire(ctx, retention.STATE, surface.surface_id)
     quotas.charge(ctx, surface.app_scope, quotas.STATE, -surface.bytes)
     ctx.delete(OPEN_SURFACES, (surface.instance_id, surface.surface_id))
     ctx.put(SURFACES, (surface.surface_id,), replace(surface, state=state, bytes=0, closed_ms=ctx.now.wall_ms))
@@ -334,18 +329,24 @@ def _close(ctx: Ctx, surface: Surface, reason: str) -> None:
 
 
 def _check_size(ctx: Ctx, instance: Instance, change: merge_patch.Change, *, before: Surface | None) -> None:
-    """All surfaces of one instance together: they travel in one message whenever a worker starts."""
-    total, nodes = change.root.bytes, change.root.nodes
+    """All surfaces of one instance together: they travel in one message whenever a worker starts. What makes a state
+    smaller is always welcome.
+    """
+    total, nodes, parts = change.root.bytes, change.root.nodes, change.root.rows
     for key, _ in ctx.txn.scan(OPEN_SURFACES, (instance.instance_id,)):
         if before is None or key[1] != before.surface_id:
             other = merge_patch.root_of(ctx.txn, str(key[1]))
-            total, nodes = total + other.bytes, nodes + other.nodes
+            total, nodes, parts = total + other.bytes, nodes + other.nodes, parts + other.rows
     grown = change.root.bytes - (before.bytes if before is not None else 0)
     if grown > 0 and total > limits.SURFACE_STATE_BYTES_MAX:
         raise _too_large("/state", total, limits.SURFACE_STATE_BYTES_MAX, code="state_too_large")
-    if nodes > limits.SURFACE_STATE_NODES_MAX:
-        rule = f"the surfaces of one instance may have {limits.SURFACE_STATE_NODES_MAX} values and keys"
-        raise LineUpError("state_too_large", f"/state: {rule}", detail={"path": "/state", "rule": rule})
+    for now, was, found, most, what in (
+        (change.root.nodes, change.before.nodes, nodes, limits.SURFACE_STATE_NODES_MAX, "values and keys"),
+        (change.root.rows, change.before.rows, parts, limits.SURFACE_PARTS_MAX, "parts: keep fewer objects in objects"),
+    ):
+        if now > was and found > most:
+            rule = f"the surfaces of one instance may have {most} {what}"
+            raise LineUpError("state_too_large", f"/state: {rule}", detail={"path": "/state", "rule": rule})
     quotas.check_room(ctx, instance, quotas.STATE, grown)
 
 
@@ -354,40 +355,48 @@ def _full_budget() -> int:
     return limits.SURFACE_PATCHES_PER_SECOND_MAX * _MESSAGE
 
 
-def _charged(ctx: Ctx, surface: Surface, side: str, nodes: int) -> Surface:
+def _charged(ctx: Ctx, surface: Surface, side: str, value: Any, path: str) -> Surface:
     """The surface with one message less in that side's budget, which refills with steady time; a large one is several.
+    It is kept at once, as what is refused later costs as much.
 
     Raises:
-        LineUpError: ``rate_limited``.
+        LineUpError: ``rate_limited``, or ``message_invalid`` for what no budget would have room for.
     """
+    nodes, depth = merge_patch.shape(value)
+    unfit = _unfit(nodes, depth, path)
     budget, since_ms = (
         (surface.app_budget, surface.app_budget_ms)
         if side == "app"
         else (surface.person_budget, surface.person_budget_ms)
     )
     refill = (ctx.now.steady_ms - since_ms) * limits.SURFACE_PATCHES_PER_SECOND_MAX
-    counts = 1 + (nodes - 1) // limits.SURFACE_NODES_PER_PATCH
+    counts = min(1 + (nodes - 1) // limits.SURFACE_NODES_PER_PATCH, limits.SURFACE_PATCHES_PER_SECOND_MAX)
     budget = min(_full_budget(), budget + refill) - counts * _MESSAGE
-    if budget < 0:
+    if budget < 0 and unfit is None:
         raise LineUpError(
             "rate_limited",
             f"more than {limits.SURFACE_PATCHES_PER_SECOND_MAX} messages a second for this surface; "
             f"this one of {nodes} values and keys counts as {counts}, one for each {limits.SURFACE_NODES_PER_PATCH}",
         )
+    budget = max(0, budget)
     if side == "app":
-        return replace(surface, app_budget=budget, app_budget_ms=ctx.now.steady_ms)
-    return replace(surface, person_budget=budget, person_budget_ms=ctx.now.steady_ms)
+        surface = replace(surface, app_budget=budget, app_budget_ms=ctx.now.steady_ms)
+    else:
+        surface = replace(surface, person_budget=budget, person_budget_ms=ctx.now.steady_ms)
+    ctx.put_kept(SURFACES, (surface.surface_id,), surface)
+    if unfit is not None:
+        raise unfit
+    return surface
 
 
-def _nodes(value: Any, path: str) -> int:
-    """How many values and keys there are, in a shape that fits into every message that will carry it."""
-    nodes, depth = merge_patch.shape(value)
-    if depth > limits.SURFACE_DEPTH_MAX:
-        raise _invalid(path, f"must not be nested deeper than {limits.SURFACE_DEPTH_MAX}")
+def _unfit(nodes: int, depth: int, path: str) -> LineUpError | None:
+    """The refusal of what does not fit into every message that would carry it, None for what does."""
+    if depth > limits.VALUE_DEPTH_MAX:
+        return _invalid(path, f"must not be nested deeper than {limits.VALUE_DEPTH_MAX}")
     most = limits.SURFACE_NODES_PER_PATCH * limits.SURFACE_PATCHES_PER_SECOND_MAX
     if nodes > most:
-        raise _invalid(path, f"must have at most {most} values and keys")
-    return nodes
+        return _invalid(path, f"must have at most {most} values and keys")
+    return None
 
 
 def _invalid(path: str, rule: str) -> LineUpError:

@@ -205,7 +205,7 @@ INSTANCE = Machine(
     },
     otherwise={
         InstanceState.STARTING: _NOT_NOW,
-        InstanceState.FOREGROUND: Refuse("lifecycle_denied"),  # what a person looks at keeps its process
+        InstanceState.FOREGROUND: Refuse("lifecycle_denied"),  # on top it stays, with a process or without
         InstanceState.BACKGROUND: _NOT_NOW,
         InstanceState.SUSPENDED: _NOT_NOW,
         InstanceState.CLOSED: _CLOSED,

@@ -15,23 +15,24 @@ from lineup_supervisor.core.audit import audit
 from lineup_supervisor.core.ctx import Ctx
 from lineup_supervisor.core.schema import (
     CONVERSATIONS,
-    INTERACTIONS,
     SESSION_ENTRIES,
     SESSIONS,
     TIMELINE,
+    Conversation,
     Entry,
     Instance,
     Interaction,
     Mark,
     Session,
 )
-from lineup_supervisor.core.tables import INTERACTION, SESSION, SessionEvent, SessionState
+from lineup_supervisor.core.tables import SESSION, SessionEvent, SessionState
 
 replace = msgspec.structs.replace
 _MARK = Mark()
 FIRST_WORDS_LENGTH_MAX = 60  # what a side bar has room for
 LOOKED_AT_LENGTH_MAX = 400  # of a text, for its first words
 _LINK = re.compile(r"!?\[([^\[\]]*)\]\([^()\s]*\)")  # Markdown's link or picture: its words stay
+_APART = ("interaction", "session")  # kinds of entries that are not counted
 TRIM_ROWS_MAX = 16  # looked at for each new entry, so that a smaller bound is reached little by little
 
 
@@ -43,7 +44,10 @@ def append(ctx: Ctx, conversation_id: str, kind: str, author: str, *, session_id
     conversation = ctx.need(CONVERSATIONS, (conversation_id,))
     n = conversation.next_entry
     title = conversation.title or (_first_words(fields["text"]) if kind == "text" else "")
-    named = replace(conversation, next_entry=n + 1, updated_ms=ctx.now.wall_ms, title=title)
+    more = 1 if kind in _APART else 0
+    named = replace(
+        conversation, next_entry=n + 1, updated_ms=ctx.now.wall_ms, title=title, apart=conversation.apart + more
+    )
     ctx.put(CONVERSATIONS, (conversation_id,), named)
     if session_id and not _is_open(ctx, session_id):
         session_id = ""
@@ -55,13 +59,14 @@ def append(ctx: Ctx, conversation_id: str, kind: str, author: str, *, session_id
         at_ms=ctx.now.wall_ms,
         cause=ctx.cause,
         session_id=session_id,
+        apart=conversation.apart,
         **fields,
     )
     ctx.put(TIMELINE, (conversation_id, n), entry)
     if session_id:
         ctx.put(SESSION_ENTRIES, (session_id, n), _MARK)
     if ctx.policy.timeline_entries_max:
-        _trim(ctx, conversation_id, n - ctx.policy.timeline_entries_max)
+        _trim(ctx, named, n - named.apart - ctx.policy.timeline_entries_max)
     return entry
 
 
@@ -72,25 +77,23 @@ def _first_words(text: str) -> str:
     return next((line for line in lines if line), "")[:FIRST_WORDS_LENGTH_MAX].rstrip()
 
 
-def _trim(ctx: Ctx, conversation_id: str, last: int) -> None:
-    """Where the operator wants no more entries than so many, the oldest make room, but for what is still open."""
-    old: list[Entry] = []
-    for _, entry in islice(ctx.txn.scan(TIMELINE, (conversation_id,)), TRIM_ROWS_MAX):
-        if entry.n > last:
-            break
-        if not _stands_for_open(ctx, entry):
-            old.append(entry)
-    for entry in old:
-        ctx.delete(TIMELINE, (conversation_id, entry.n))
-        if entry.session_id:
-            ctx.delete(SESSION_ENTRIES, (entry.session_id, entry.n))
-
-
-def _stands_for_open(ctx: Ctx, entry: Entry) -> bool:
-    if entry.kind == "interaction":
-        asked = ctx.get(INTERACTIONS, (entry.ref,))
-        return asked is not None and not INTERACTION.is_final(asked.status)
-    return entry.kind == "session" and _is_open(ctx, entry.ref)
+def _trim(ctx: Ctx, conversation: Conversation, last: int) -> None:
+    """Where the operator wants no more texts and calls than so many, the oldest make room, up to the ``last``th. What
+    stands for a question or a session is passed over, once: it goes with its record.
+    """
+    key = (conversation.conversation_id,)
+    trimmed = conversation.trimmed
+    after = (*key, trimmed)
+    for _, entry in list(islice(ctx.txn.scan(TIMELINE, key, after=after), TRIM_ROWS_MAX)):
+        if entry.kind not in _APART:
+            if entry.n - entry.apart > last:
+                break
+            ctx.delete(TIMELINE, (*key, entry.n))
+            if entry.session_id:
+                ctx.delete(SESSION_ENTRIES, (entry.session_id, entry.n))
+        trimmed = entry.n
+    if trimmed != conversation.trimmed:
+        ctx.put(CONVERSATIONS, key, replace(conversation, trimmed=trimmed))
 
 
 def _is_open(ctx: Ctx, session_id: str) -> bool:

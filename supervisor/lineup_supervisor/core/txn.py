@@ -37,8 +37,8 @@ class Txn(Protocol):
         """True if there was such a row."""
         ...
 
-    def first(self, table: Table[Any], prefix: Key) -> Key | None:
-        """The first key that starts with ``prefix``: what a scan would begin with, without reading the row."""
+    def first(self, table: Table[Any], prefix: Key, *, after: Key | None = None, reverse: bool = False) -> Key | None:
+        """The key that a scan with the same arguments would begin with, without reading the row."""
         ...
 
     def scan(

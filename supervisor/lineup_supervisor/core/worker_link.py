@@ -73,7 +73,7 @@ def frame(ctx: Ctx, instance_id: str, incarnation: int, content: Any) -> None:
         audit(ctx, "command.refused", instance_id, *named, command=type_, code=error.code, rule=error.message)
         if message_id is not None:
             _receipt(ctx, worker, message_id, {"accepted": False, **error.as_dict()})
-        if message_id is None and type_.startswith("worker."):
+        if type_ in _LINK_RULES:
             _violation(ctx, worker, error)
         elif not budgets.note_refusal(ctx, instance_id):
             most = limits.WORKER_REFUSALS_PER_MINUTE_MAX
@@ -87,14 +87,14 @@ def _take(
     assert row is not None, type_
     check_lengths(row, body)
     if type_ in _LINK_RULES:
-        _LINK_RULES[type_](ctx, instance, worker, body)
+        ctx.attempt(_LINK_RULES[type_], ctx, instance, worker, body)
         return
     if worker.state == WorkerState.STARTING:
         raise LineUpError("message_invalid", f"{type_} before worker.ready")
     if instance.state == InstanceState.CLOSED:
         raise LineUpError("app_closed", "the instance is closed")
     budgets.charge(ctx, instance.instance_id, type_)
-    detail = _RULES[type_](ctx, instance, body)
+    detail = ctx.attempt(_RULES[type_], ctx, instance, body)
     if message_id is not None:
         _receipt(ctx, worker, message_id, {"accepted": True} | ({"detail": detail} if detail is not None else {}))
 
@@ -110,6 +110,8 @@ def _violation(ctx: Ctx, worker: Worker, error: LineUpError) -> None:
         ctx, "worker.violation", worker.instance_id, incarnation=worker.incarnation, code=error.code, rule=error.message
     )
     sentence = f"{error.code}: {error.message}"[: limits.REASON_LENGTH_MAX]
+    worker = ctx.need(WORKERS, (worker.instance_id,))
+    ctx.touch(worker.instance_id)
     ctx.put(WORKERS, (worker.instance_id,), replace(worker, condemned=True, stop_reason=sentence))
     ctx.emit(
         fx.StopWorker(instance_id=worker.instance_id, incarnation=worker.incarnation, reason="violation", grace_ms=0)
@@ -117,8 +119,10 @@ def _violation(ctx: Ctx, worker: Worker, error: LineUpError) -> None:
 
 
 def _hello(ctx: Ctx, instance: Instance, worker: Worker, body: dict[str, Any]) -> None:
-    if worker.state != WorkerState.STARTING:
+    if worker.welcomed:  # a welcome is dear, and one tells everything
         raise LineUpError("message_invalid", "a second worker.hello")
+    if worker.state != WorkerState.STARTING:
+        return  # it was asked to stop before it came so far
     try:
         protocol = choose_version(body["protocols"])
     except LineUpError as error:
@@ -175,6 +179,8 @@ def _taken_calls(ctx: Ctx, instance: Instance) -> list[dict[str, Any]]:
 
 
 def _ready(ctx: Ctx, instance: Instance, worker: Worker, body: dict[str, Any]) -> None:
+    if worker.state == WorkerState.STARTING and not worker.welcomed:
+        raise LineUpError("message_invalid", "worker.ready before worker.hello")
     embodiment.ready(ctx, instance, worker)
 
 
@@ -196,7 +202,7 @@ _LINK_RULES: dict[str, Callable[[Ctx, Instance, Worker, dict[str, Any]], None]] 
 
 def _request_foreground(ctx: Ctx, instance: Instance, body: dict[str, Any]) -> None:
     closing.check_may_take_screen(ctx, instance)
-    instances.front(ctx, instance.instance_id)
+    instances.front(ctx, instance.instance_id, borrow=calls.gives_screen_back(ctx, instance.instance_id))
 
 
 def _request_background(ctx: Ctx, instance: Instance, body: dict[str, Any]) -> None:
