@@ -21,10 +21,10 @@ from starlette.types import Receive, Scope, Send
 
 from lineup_hostshell.edge_protocols import WebSocketConnection
 from lineup_hostshell.security import Refusal, check_bearer, refuse
-from lineup_protocol.codec import decode_json
+from lineup_protocol.codec import CAPS, decode_json
 from lineup_protocol.envelope import make_envelope, message_id_of
 from lineup_protocol.errors import LineUpError
-from lineup_protocol.limits import AGENT_FRAME_BYTES_MAX, AGENT_LINKS_MAX, MIB, NODES_MAX
+from lineup_protocol.limits import AGENT_LINKS_MAX, MIB
 
 # WebSocket close codes (RFC 6455 §7.4.1 and the IANA registry).
 GOING_AWAY, UNSUPPORTED_DATA, POLICY_VIOLATION, SERVICE_RESTART, TRY_AGAIN_LATER = 1001, 1003, 1008, 1012, 1013
@@ -32,6 +32,7 @@ GOING_AWAY, UNSUPPORTED_DATA, POLICY_VIOLATION, SERVICE_RESTART, TRY_AGAIN_LATER
 SendUp = Callable[[str, dict[str, Any]], Awaitable[None]]
 
 _FULL = Refusal(503, "rate_limited", f"{AGENT_LINKS_MAX} agent links are open already", ((b"retry-after", b"5"),))
+_FROM_AGENT = CAPS["agent", False]
 _encode = msgspec.json.Encoder().encode
 _log = logging.getLogger("lineup.hostshell.agent_link")
 
@@ -86,7 +87,7 @@ class AgentLinks:
         try:
             await receive()  # websocket.connect
             await send({"type": "websocket.accept"})
-            link.socket.limit_message(AGENT_FRAME_BYTES_MAX)
+            link.socket.limit_message(_FROM_AGENT.bytes_max)
             _log.info("agent link %s is open", link.link_id)
             await self._forward_all(link, receive)
         finally:
@@ -124,7 +125,8 @@ class AgentLinks:
                 link.socket.close_with(POLICY_VIOLATION, "the agent link takes JSON text frames only")
                 continue
             try:
-                frame = decode_json(text, bytes_max=AGENT_FRAME_BYTES_MAX, nodes_max=NODES_MAX)
+                # One that is too deep is not sent up either, but refused by its name.
+                frame = decode_json(text, bytes_max=_FROM_AGENT.bytes_max, nodes_max=_FROM_AGENT.nodes_max)
             except LineUpError as error:
                 self._answer_error(link, error, None)
                 continue

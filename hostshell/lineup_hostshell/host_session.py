@@ -48,13 +48,13 @@ class HostSession:
         Raises:
             LineUpError: ``message_invalid`` if the body has a value that the wire cannot carry.
         """
-        return encode_message(type_, body, link="host")
+        return encode_message(type_, body, link="host", from_runtime=False)
 
     def request(self, type_: str, body: dict[str, Any]) -> tuple[str, bytes]:
         """A message whose ``host.result`` names the returned id."""
         self._next += 1
         id_ = f"r{self._next}"
-        return id_, encode_message(type_, body, link="host", message_id=id_)
+        return id_, encode_message(type_, body, link="host", from_runtime=False, message_id=id_)
 
     @staticmethod
     def read(data: bytes) -> tuple[str, dict[str, Any]]:

@@ -282,11 +282,20 @@ class RuntimeClient:
     def query(self, name: str, args: dict[str, Any] | None = None) -> Any:
         return self._request("host.query", {"name": name, "args": args or {}})
 
-    def action(self, name: str, args: dict[str, Any] | None = None, *, action_id: str | None = None) -> Any:
-        """A durable action; the same ``action_id`` again has no second effect."""
-        return self._request(
-            "host.action", {"action_id": action_id or new_action_id(name), "name": name, "args": args or {}}
-        )
+    def action(
+        self,
+        name: str,
+        args: dict[str, Any] | None = None,
+        *,
+        action_id: str | None = None,
+        takes_its_time: bool = False,
+    ) -> Any:
+        """A durable action; the same ``action_id`` again has no second effect.
+
+        For one that ``takes_its_time`` the answer is waited for as long as the Runtime is there.
+        """
+        body = {"action_id": action_id or new_action_id(name), "name": name, "args": args or {}}
+        return self._request("host.action", body, takes_its_time=takes_its_time)
 
     def watch(self, call_id: str, agent_id: str, *, timeout_s: float | None = None) -> Iterator[dict[str, Any]]:
         """The records of one call as it changes, the final one last; ends early, without it, after ``timeout_s``.
@@ -323,13 +332,13 @@ class RuntimeClient:
                 return
             yield message
 
-    def _request(self, type_: str, body: dict[str, Any]) -> Any:
+    def _request(self, type_: str, body: dict[str, Any], *, takes_its_time: bool = False) -> Any:
         id_, data = self._session.request(type_, body)
         ends_at = time.monotonic() + self._answer_s_max
         while not self._live_peer().try_send(data):
             if not self._wait(zmq.POLLOUT, ends_at - time.monotonic()):
                 raise _unanswered(type_, self._answer_s_max)
-        while (message := self._receive(ends_at - time.monotonic())) is not None:
+        while (message := self._receive(None if takes_its_time else ends_at - time.monotonic())) is not None:
             if message[0] != "host.result":
                 self._inbox.append(message)
             elif message[1]["re"] == id_:

@@ -84,10 +84,12 @@ class Load:
 
 
 class SurfaceLoads:
-    """The live loads. ``on_torn`` of a load is called when its page left or was reloaded, not when it was closed."""
+    """The live loads. ``on_torn`` of a load is called when its page left or was reloaded, not when it was closed;
+    ``on_change`` whenever others may be shown than before."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_change: Callable[[], None] = lambda: None) -> None:
         self._loads: dict[str, Load] = {}  # the oldest first
+        self._on_change = on_change
 
     def __len__(self) -> int:
         return len(self._loads)
@@ -106,13 +108,19 @@ class SurfaceLoads:
             on_torn=on_torn,
         )
         self._loads[load.load_id] = load
+        self._on_change()
         return load
+
+    def shown(self) -> list[str]:
+        """The ids of the surfaces that are loaded somewhere."""
+        return sorted({load.surface_id for load in self._loads.values()})
 
     def find(self, load_id: str) -> Load | None:
         return self._loads.get(load_id)
 
     def close(self, load: Load) -> None:
         self._loads.pop(load.load_id, None)
+        self._on_change()
 
     def close_all_of(self, owner: object) -> None:
         for load in [load for load in self._loads.values() if load.owner is owner]:

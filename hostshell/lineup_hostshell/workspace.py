@@ -9,14 +9,14 @@ import asyncio
 import contextlib
 import logging
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
 from starlette.routing import BaseRoute, WebSocketRoute
 
 from lineup_hostshell.artifact_routes import ArtifactRoutes
-from lineup_hostshell.host_session import Welcome
+from lineup_hostshell.host_session import Welcome, new_action_id
 from lineup_hostshell.run_files import read_private, write_private
 from lineup_hostshell.server import LOOPBACK, AccessLog, LoopbackServer, bind_loopback
 from lineup_hostshell.session_route import SessionRoute
@@ -26,6 +26,7 @@ from lineup_hostshell.workspace_auth import LaunchKeys, SessionTokens, session_k
 from lineup_hostshell.workspace_link import Answer, TabLimits, WorkspaceLinks
 from lineup_protocol.errors import LineUpError
 from lineup_protocol.ids import is_id
+from lineup_protocol.limits import PAGES_SHOWN_MAX
 
 SURFACE_PORT_NAME = "surface.port"
 
@@ -66,7 +67,7 @@ class Workspace:
         self.launch_keys = LaunchKeys(run_dir, welcome.boot_id)
         self.launch_keys.sweep()
         self.sessions = SessionTokens(session_key(run_dir))
-        self.surfaces = ShownSurfaces(runtime.query, run_dir.parent / "apps", self.surface_origin)
+        self.surfaces = ShownSurfaces(runtime, run_dir.parent / "apps", self.surface_origin)
         hello = {"boot_id": welcome.boot_id, "version": welcome.version, "surface_origin": self.surface_origin}
         self.links = WorkspaceLinks(runtime, self.sessions, self.surfaces, hello, limits)
         self.routes: list[BaseRoute] = [
@@ -81,6 +82,7 @@ class Workspace:
 
     async def start(self) -> asyncio.Task[None]:
         """Serve surfaces; returns the task that ends when that server does."""
+        self.surfaces.tell()  # a process before this one may have shown some
         return await self._server.start()
 
     async def stop(self) -> None:
@@ -88,13 +90,36 @@ class Workspace:
 
 
 class ShownSurfaces:
-    """Turns an open surface into a load of it: what it is, is the Runtime's word; where its files are, too."""
+    """Turns an open surface into a load of it: what it is, is the Runtime's word; where its files are, too.
 
-    def __init__(self, query: Callable[[str, dict[str, Any]], Awaitable[Any]], apps: Path, origin: str) -> None:
-        self.loads = SurfaceLoads()
-        self._query = query
+    The Runtime is told which surfaces are before people, as a MiniApp that nobody looks at may have to give its process
+    to others.
+    """
+
+    def __init__(self, runtime: Runtime, apps: Path, origin: str) -> None:
+        self.loads = SurfaceLoads(self.tell)
+        self._runtime = runtime
+        self._query = runtime.query
         self._apps = apps
         self._origin = origin
+        self._told: list[str] | None = None  # None: nothing for certain
+        self._telling: asyncio.Task[None] | None = None
+
+    def tell(self) -> None:
+        """Tell the Runtime what is shown now. What changes while it is told is told afterwards, all at once."""
+        if self._telling is None or self._telling.done():
+            self._telling = asyncio.create_task(self._tell())
+
+    async def _tell(self) -> None:
+        try:
+            while (shown := self.loads.shown()) != self._told:
+                args = {"surface_ids": shown[:PAGES_SHOWN_MAX]}
+                body = {"action_id": new_action_id("pages.shown"), "name": "pages.shown", "args": args}
+                await (await self._runtime.begin("host.action", body))
+                self._told = shown
+        except LineUpError as error:  # a Runtime that has gone knows of nobody who looks, when it comes again
+            self._told = None
+            _log.info("the Runtime was not told which surfaces are shown: %s", error.message)
 
     async def load(self, tab: object, args: dict[str, Any], on_torn: Callable[[dict[str, Any]], None]) -> Any:
         """``surface.load {surface_id}``. Raises LineUpError."""

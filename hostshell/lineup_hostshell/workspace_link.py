@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import re
 import secrets
 import time
 from collections.abc import Callable
@@ -27,7 +28,7 @@ from lineup_hostshell.workspace_auth import SessionTokens
 from lineup_protocol.codec import decode_json
 from lineup_protocol.errors import LineUpError
 from lineup_protocol.ids import is_id
-from lineup_protocol.limits import KIB, MIB
+from lineup_protocol.limits import INCOMING_DEPTH_MAX, KIB, MIB, NODES_MAX
 
 # Close codes of our own (4000 to 4999 are free for that).
 TOKEN_REFUSED, AUTH_LATE = 4401, 4408
@@ -35,8 +36,13 @@ TOKEN_REFUSED, AUTH_LATE = 4401, 4408
 TABS_MAX = 64
 STRANGERS_MAX = 32  # sockets that have not shown a token yet; they must not take the places of pages
 AUTH_FRAME_BYTES_MAX = 4 * KIB
-FRAME_BYTES_MAX = 4 * MIB  # a surface's submit with a 2 MiB picture in base64 fits
+REQUEST_BYTES_MAX = 4 * MIB  # a surface's submit with a 2 MiB picture in base64 fits
+FRAME_BYTES_MAX = (
+    12 * MIB
+)  # as much as the workspace lets a MiniApp's page say in characters: what is too much is answered
 REQUESTS_PER_TAB_MAX = 128  # waiting for their answers; beyond it the page's socket is not read
+CHEAP_S = 0.002  # to read a frame; what costs more is paid by waiting, as it costs everybody much more further on
+PAID = 20
 
 ACTIONS = frozenset(
     (
@@ -72,6 +78,9 @@ QUERIES = frozenset(
     )
 )
 
+# How the workspace's page writes a request: what a MiniApp's page said is between the two.
+_REQUEST_BEGINS = ('{"t":"action",', '{"t":"query",')
+_REQUEST_ENDS = re.compile(r',"id":"([A-Za-z0-9._:-]{1,128})"\}\Z')
 _FULL = Refusal(503, "rate_limited", "too many pages are connected already", ((b"retry-after", b"5"),))
 _encode = msgspec.json.Encoder().encode
 _log = logging.getLogger("lineup.hostshell.workspace_link")
@@ -191,17 +200,33 @@ class WorkspaceLinks:
             if text is None:
                 tab.socket.close_with(UNSUPPORTED_DATA, "the workspace takes JSON text frames only")
                 continue
+            began = time.thread_time()
             try:
-                frame = decode_json(text, bytes_max=FRAME_BYTES_MAX)
+                frame = decode_json(
+                    text, bytes_max=REQUEST_BYTES_MAX, nodes_max=NODES_MAX, depth_max=INCOMING_DEPTH_MAX
+                )
             except LineUpError as error:
-                tab.socket.close_with(POLICY_VIOLATION, f"not a frame: {error.message}")
+                await self._refuse_unread(tab, text, error)
                 continue
+            cost_s = time.thread_time() - began
             if not isinstance(frame, dict):
                 tab.socket.close_with(POLICY_VIOLATION, "a frame is an object")
             elif tab.phase is _Phase.STRANGER:
                 await self._authenticate(tab, frame)
             else:
                 await self._take(tab, frame)
+            if cost_s > CHEAP_S:
+                await asyncio.sleep(PAID * cost_s)
+
+    async def _refuse_unread(self, tab: _Tab, text: str, error: LineUpError) -> None:
+        """What a MiniApp's page put into a request is no reason to end the workspace's, which would send it again and
+        again: it is answered, if its form is that of the workspace."""
+        end = _REQUEST_ENDS.search(text, max(0, len(text) - 150)) if text.startswith(_REQUEST_BEGINS) else None
+        if end is None or tab.phase is _Phase.STRANGER:
+            tab.socket.close_with(POLICY_VIOLATION, f"not a frame: {error.message}")
+        else:
+            await tab.room.acquire()
+            self._refuse(tab, end[1], error)
 
     async def _authenticate(self, tab: _Tab, frame: dict[str, Any]) -> None:
         assert tab.auth_timer is not None
@@ -270,30 +295,29 @@ class WorkspaceLinks:
             self._write(tab, _encode({"t": "torn", **load}))
 
         try:
-            self._answer(tab, id_, {"accepted": True, "detail": await self._surfaces.load(tab, args, torn)})
-        except LineUpError as error:
-            self._refuse(tab, id_, error)
+            result = {"accepted": True, "detail": await self._surfaces.load(tab, args, torn)}
+        except Exception as error:
+            result = _refusal(error)
+        self._answer(tab, id_, result)
 
     def _relay(self, tab: _Tab, id_: str, answer: Answer, shown: Detail | None = None) -> None:
         """Answer the page when the Runtime has answered; without a task per question."""
 
         def answered(done: Answer) -> None:
+            if done.cancelled():
+                return
             try:
-                result = done.result()
-            except LineUpError as error:
-                self._refuse(tab, id_, error)
-                return
-            except asyncio.CancelledError:
-                return
-            result = {name: value for name, value in result.items() if name != "re"}
-            if shown is not None and result["accepted"]:
-                result["detail"] = shown(result["detail"])
+                result = {name: value for name, value in done.result().items() if name != "re"}
+                if shown is not None and result["accepted"]:
+                    result["detail"] = shown(result["detail"])
+            except Exception as error:
+                result = _refusal(error)
             self._answer(tab, id_, result)
 
         answer.add_done_callback(answered)
 
     def _refuse(self, tab: _Tab, id_: str, error: LineUpError) -> None:
-        self._answer(tab, id_, {"accepted": False, **error.as_dict()})
+        self._answer(tab, id_, _refusal(error))
 
     def _answer(self, tab: _Tab, id_: str, result: dict[str, Any]) -> None:
         tab.room.release()
@@ -305,8 +329,8 @@ class WorkspaceLinks:
         """From here to its snapshot a tab's deltas are held; subscribing again is no second subscription."""
         try:
             answer = await self._runtime.begin("host.subscribe", {})
-        except LineUpError as error:
-            self._without_snapshot(tab, error.message)
+        except Exception as error:
+            self._without_snapshot(tab, _refusal(error)["message"])
             return
         answer.add_done_callback(lambda done: self._snapshot_came(tab, done))
 
@@ -315,17 +339,18 @@ class WorkspaceLinks:
             return
         try:
             result = answer.result()
-        except LineUpError as error:
-            self._without_snapshot(tab, error.message)
+            if not result["accepted"]:
+                self._without_snapshot(tab, result.get("message", "no reason was given"))
+                return
+            snapshot = result["detail"]
+            if snapshot["revision"] < tab.snapshot_from:
+                self._start_anew(tab)
+                return
+            data = _encode({"t": "snapshot", "snapshot": snapshot})
+        except Exception as error:  # else the page would wait for it for ever
+            self._without_snapshot(tab, _refusal(error)["message"])
             return
-        if not result["accepted"]:
-            self._without_snapshot(tab, result.get("message", "no reason was given"))
-            return
-        snapshot = result["detail"]
-        if snapshot["revision"] < tab.snapshot_from:
-            self._start_anew(tab)
-            return
-        self._write(tab, _encode({"t": "snapshot", "snapshot": snapshot}))
+        self._write(tab, data)
         held, tab.held, tab.held_bytes = tab.held, [], 0
         tab.phase = _Phase.LIVE
         for revision, data in held:
@@ -393,6 +418,14 @@ class WorkspaceLinks:
             self._end(tab, "this page reads too slowly; reconnect", "it does not read")
             return
         tab.socket.write_texts([data])
+
+
+def _refusal(error: Exception) -> dict[str, Any]:
+    """What a page hears of it; a fault of ours stands in the log."""
+    if not isinstance(error, LineUpError):
+        _log.error("a page's request failed", exc_info=error)
+        error = LineUpError("internal_error", "a fault of this server; its log has the story")
+    return {"accepted": False, **error.as_dict()}
 
 
 def _without_content(artifact: Any) -> Any:

@@ -54,7 +54,8 @@ class CallHandle:
 
         Raises:
             CallTimeout: ``timeout`` seconds are over; the call goes on.
-            MessageRefused: the call was not accepted and left no record.
+            MessageRefused: the call was not accepted and left no record; ``call_not_found`` if the Runtime has no
+                record of it any more (its home was restored from an older backup): what became of it is not known.
             LinkClosed, TakenOver, LinkRefused: no result can come on this link any more.
         """
         done, _ = await asyncio.wait({self._done}, timeout=timeout)
@@ -76,6 +77,10 @@ class CallHandle:
     async def cancel(self, reason: str | None = None) -> None:
         """Ask for the call's end; what came of it is its result. Raises MessageRefused if it is final already."""
         await self._cancel(self.call_id, reason)
+
+    @property
+    def is_accepted(self) -> bool:
+        return self._accepted.is_set()
 
     def confirm(self) -> None:
         self._accepted.set()
@@ -141,9 +146,8 @@ class OpenCalls:
         if payload.get("accepted"):
             handle.confirm()
             record = payload.get("detail")
-            result = ToolResult.from_record(record) if isinstance(record, dict) else None
-            if result is not None:  # the same call was made before, and is over: its result does not come again
-                self.settle(result)
+            if isinstance(record, dict):  # the same call was made before; if it is over, its result may not come again
+                self.known(record)
             return
         code, message, detail = payload.get("code", ""), payload.get("message", ""), payload.get("detail")
         if code in _NO_RECORD or (code in CODES and CODES[code].retry == "same"):
@@ -152,6 +156,23 @@ class OpenCalls:
             return
         error = {"code": code, "message": message} | ({} if detail is None else {"detail": detail})
         self.settle(ToolResult(handle.call_id, "rejected", error=error))
+
+    def known(self, record: dict[str, Any]) -> None:
+        """What the Runtime's record of a call says: its result, or that it is still to come."""
+        result = ToolResult.from_record(record)
+        if result is not None:
+            self.settle(result)
+
+    def accepted(self) -> list[str]:
+        """The ids of those that the Runtime has taken, and has to bring to an end."""
+        return list({handle.call_id: None for handle in self._all() if handle.is_accepted})
+
+    def lost(self, call_id: str, error: AgentLinkError) -> None:
+        """The Runtime has no record of this call, though it had taken it: its result will not come."""
+        for handle in list(self._handles.get(call_id, ())):
+            if handle.is_accepted:
+                self._drop(handle)
+                handle.fail(error)
 
     def fail_all(self, error: AgentLinkError) -> None:
         for handle in self._all():

@@ -12,7 +12,7 @@ import logging
 import random
 import secrets
 from collections import deque
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Coroutine, Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -100,7 +100,7 @@ class AgentLink:
         self._ended: AgentLinkError | None = None
         self._problem: Exception | None = None
         self._task: asyncio.Task[None] | None = None
-        self._acks: set[asyncio.Task[None]] = set()
+        self._beside: set[asyncio.Task[None]] = set()
 
     # --- opening and closing ------------------------------------------------------------------------------------------
 
@@ -131,6 +131,8 @@ class AgentLink:
         """Acknowledge what was taken over, and close. Whoever still waits gets LinkClosed."""
         await self._flush_ack()
         self._end(LinkClosed("the link was closed"))
+        for task in self._beside:
+            task.cancel()
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -207,10 +209,16 @@ class AgentLink:
         payload = {"call_id": call_id, "tool_id": tool_id, "inventory_revision": revision, "input": input or {}}
         handle = CallHandle(call_id, revision, on_progress, self.cancel)
         frame = self._session.make("tool.call", payload, conversation_id)
-        waiting = self._session.expect_receipt(frame, lambda answer: self._calls.receipt(handle, answer))
+        waiting = self._session.expect_receipt(frame, lambda answer: self._call_answered(handle, waiting, answer))
         self._calls.add(handle)
         await self._send_waiting(waiting)
         return handle
+
+    def _call_answered(self, handle: CallHandle, waiting: Waiting, answer: dict[str, Any]) -> None:
+        self._calls.receipt(handle, answer)
+        if answer.get("accepted") and waiting.was_resent and "detail" not in answer:
+            # A call that was made before and is over: its result was taken over then, and does not come again.
+            self._go_beside(self._look_up([handle.call_id]))
 
     async def cancel(self, call_id: str, reason: str | None = None) -> None:
         """Ask for a call's end. Raises MessageRefused (``call_already_final``, ``call_not_found``)."""
@@ -280,7 +288,7 @@ class AgentLink:
     async def _send_waiting(self, waiting: Waiting) -> None:
         """Send now if there is a connection; else the next one sends it."""
         if self._socket is not None:
-            waiting.sent_on = self._connection
+            waiting.sending(self._connection)
             await self._send(self._socket, waiting.data)
 
     async def _send(self, socket: ClientConnection, data: bytes) -> None:
@@ -293,9 +301,27 @@ class AgentLink:
 
     def _acknowledge(self, seq: int) -> None:
         self._session.take(seq)
-        task = asyncio.get_running_loop().create_task(self._flush_ack())
-        self._acks.add(task)
-        task.add_done_callback(self._acks.discard)
+        self._go_beside(self._flush_ack())
+
+    def _go_beside(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._beside.add(task)
+        task.add_done_callback(self._beside.discard)
+
+    async def _look_up(self, call_ids: Iterable[str]) -> None:
+        """Ask for the records of calls whose results may not come by themselves; whoever waits gets what they say."""
+        for call_id in call_ids:
+            while True:
+                try:
+                    self._calls.known(await self.get(call_id))
+                except MessageRefused as refused:
+                    if refused.retry == "same":
+                        await asyncio.sleep(RETRY_S_MAX)
+                        continue
+                    self._calls.lost(call_id, refused)
+                except AgentLinkError:
+                    return  # the end of the link has ended every wait
+                break
 
     # --- the connection -----------------------------------------------------------------------------------------------
 
@@ -372,13 +398,16 @@ class AgentLink:
             if code in CODES and CODES[code].retry == "same":
                 raise NoRuntime(f"the Runtime cannot take the link just now ({code})")
             raise LinkRefused(f"{code}: {payload.get('message')}")
-        self.boot_id = payload["boot_id"]
+        before, self.boot_id = self.boot_id, payload["boot_id"]
         self._session.welcomed(payload["acked_seq"])
         self._texts = deque(text for text in self._texts if self._session.is_untaken(text.seq))
         self._connection += 1
         for waiting in self._session.unsent(self._connection):
             await socket.send(waiting.data, text=True)
         self._socket = socket
+        if before not in ("", self.boot_id) and (taken := self._calls.accepted()):
+            # Another run, and perhaps of a home that was restored: it may know nothing of calls that were taken.
+            self._go_beside(self._look_up(taken))
 
     def _take_frame(self, frame: object) -> None:
         """One frame of the Runtime. Unknown types are of a newer Runtime and are passed over."""

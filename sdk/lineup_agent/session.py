@@ -41,6 +41,12 @@ class Waiting:
         self.data = encode(frame)
         self.on_receipt = on_receipt
         self.sent_on = 0
+        self.was_resent = False
+
+    def sending(self, connection: int) -> None:
+        """It leaves now, on this connection."""
+        self.was_resent = self.sent_on != 0
+        self.sent_on = connection
 
 
 class GapInSequence(Exception):
@@ -141,5 +147,5 @@ class AgentSession:
     def unsent(self, connection: int) -> Iterator[Waiting]:
         """What has not been sent on this connection yet, oldest first; marks each as sent."""
         while todo := next((w for w in self.waiting.values() if w.sent_on != connection), None):
-            todo.sent_on = connection
+            todo.sending(connection)
             yield todo

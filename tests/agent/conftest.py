@@ -58,11 +58,13 @@ class Wire:
             frame |= {"seq": seq, "message_id": f"o-{seq}"}
         await self.socket.send(json.dumps(frame | more))
 
-    async def welcome(self, *, acked_seq: int | None = None, revision: str = "i-1") -> dict[str, Any]:
+    async def welcome(
+        self, *, acked_seq: int | None = None, revision: str = "i-1", boot_id: str = "b-1"
+    ) -> dict[str, Any]:
         """See the hello, answer it and send the inventory. Returns the hello's payload."""
         hello: dict[str, Any] = (await self.expect("hello"))["payload"]
         acked = hello.get("acked_seq", 0) if acked_seq is None else acked_seq
-        await self.say("welcome", {"boot_id": "b-1", "protocol": 1, "acked_seq": acked})
+        await self.say("welcome", {"boot_id": boot_id, "protocol": 1, "acked_seq": acked})
         await self.inventory(revision)
         return hello
 

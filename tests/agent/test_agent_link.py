@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket as socket_module
-from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
 import pytest
 
+from agent.opened import calling, opened, soon, until
 from lineup_agent import (
     AgentLink,
     CallTimeout,
@@ -21,39 +21,6 @@ from lineup_agent import (
     TakenOver,
     ToolFailed,
 )
-
-WAIT_S = 5.0
-
-
-@contextlib.asynccontextmanager
-async def opened(scripted: Any, token: str, **settings: Any) -> AsyncIterator[tuple[AgentLink, Any]]:
-    """An open link and the Runtime's side of it."""
-    link = AgentLink(scripted.url, token, "a-1", **settings)
-    entering = asyncio.create_task(link.__aenter__())
-    wire = await scripted.connection()
-    await wire.welcome()
-    async with asyncio.timeout(WAIT_S):
-        await entering
-    try:
-        yield link, wire
-    finally:
-        await link.close()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(WAIT_S):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
-
-
-async def soon(awaitable: Coroutine[Any, Any, Any] | asyncio.Task[Any]) -> Any:
-    async with asyncio.timeout(WAIT_S):
-        return await awaitable
-
-
-def calling(link: AgentLink, tool_id: str = "x.do", input_: Any = None, **more: Any) -> asyncio.Task[Any]:
-    return asyncio.create_task(link.call(tool_id, input_, conversation_id="c-1", **more))
-
 
 # --- calls ------------------------------------------------------------------------------------------------------------
 
@@ -521,10 +488,12 @@ async def test_a_redirect_is_not_followed(scripted: Any, token: str) -> None:
         writer.close()
 
     async def redirect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        location = f"ws://127.0.0.1:{elsewhere.sockets[0].getsockname()[1]}/agent"
-        writer.write(f"HTTP/1.1 302 Found\r\nLocation: {location}\r\nContent-Length: 0\r\n\r\n".encode())
-        writer.close()
+        try:
+            await reader.readuntil(b"\r\n\r\n")
+            location = f"ws://127.0.0.1:{elsewhere.sockets[0].getsockname()[1]}/agent"
+            writer.write(f"HTTP/1.1 302 Found\r\nLocation: {location}\r\nContent-Length: 0\r\n\r\n".encode())
+        finally:
+            writer.close()
 
     elsewhere = await asyncio.start_server(other, "127.0.0.1", 0)
     async with elsewhere, await asyncio.start_server(redirect, "127.0.0.1", 0) as server:

@@ -15,6 +15,7 @@ import pytest
 from lineup_hostshell.cli import bundle_commands
 from lineup_hostshell.cli.bundle_check import find_tests, fingerprint
 from lineup_protocol.bundle import read_bundle
+from lineup_protocol.manifest import RESERVED_SCOPES
 
 
 @pytest.mark.parametrize("options", [(), ("--surface",)], ids=["plain", "surface"])
@@ -51,7 +52,21 @@ def test_a_new_bundle_passes_its_own_tests(run, tmp_path, options):
     assert not list(directory.rglob("__pycache__"))
 
 
-@pytest.mark.parametrize("name", ["My-Notes", "9lives", "a", "x" * 65, "with space", "ends-"])
+def test_the_longest_name_validates(run, tmp_path):
+    directory = tmp_path / ("x" * 63)
+    assert run("new", str(directory), "--surface").exit_code == 0
+    assert run("check", str(directory), "--no-tests").exit_code == 0
+
+
+@pytest.mark.parametrize("name", sorted(RESERVED_SCOPES))
+def test_a_name_of_the_runtimes_own_is_refused(run, tmp_path, name):
+    result = run("new", str(tmp_path / name))
+    assert result.exit_code == 2
+    assert f"{name!r} is a name of the Runtime's own; choose another name." in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["My-Notes", "9lives", "a", "x" * 64, "with space", "ends-"])
 def test_a_name_that_cannot_be_a_scope(run, tmp_path, name):
     result = run("new", str(tmp_path / name))
     assert result.exit_code == 2

@@ -195,7 +195,8 @@ def test_cancel_on_interrupt_cancels_and_waits_for_the_result(runtime, environme
     os.kill(process.pid, signal.SIGINT)
     process.communicate(timeout=30)
     assert process.returncode == 4
-    assert runtime.args_of("call.cancel")[0]["call_id"] == runtime.args_of("call.start")[0]["call_id"]
+    (asked,) = runtime.args_of("call.cancel")
+    assert (asked["call_id"], asked["agent_id"]) == (runtime.args_of("call.start")[0]["call_id"], "cli")
 
 
 def test_a_runtime_that_is_restarted_meanwhile_is_waited_for(home, runtime, environment):
@@ -216,7 +217,11 @@ def test_a_runtime_that_is_restarted_meanwhile_is_waited_for(home, runtime, envi
 def test_cancel_asks_for_it(run, runtime):
     runtime.actions["call.cancel"] = lambda args: {}
     assert run("cancel", "c-1", "--reason", "changed my mind").exit_code == 0
-    assert runtime.args_of("call.cancel") == [{"call_id": "c-1", "reason": "changed my mind"}]
+    assert run("cancel", "c-1", "--agent", "demo").exit_code == 0
+    assert runtime.args_of("call.cancel") == [
+        {"call_id": "c-1", "agent_id": "cli", "reason": "changed my mind"},
+        {"call_id": "c-1", "agent_id": "demo"},
+    ]
 
 
 @pytest.mark.parametrize(

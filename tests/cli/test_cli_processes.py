@@ -89,6 +89,62 @@ def test_down_without_a_runtime_is_fine(lineup):
     assert "No Runtime is running" in down.stdout
 
 
+# A process that has the store's lock and no runtime.json yet, or none any more.
+HAS_THE_LOCK = """
+import fcntl, os, sys
+lock = open(sys.argv[1], "w")
+fcntl.flock(lock, fcntl.LOCK_EX)
+print(os.getpid(), file=lock, flush=True)
+print("locked", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def lock_holder(home):
+    """``lock_holder(job)``: one that does this job of the supervisor until its standard input ends."""
+    (home / "data").mkdir(parents=True)
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(job: str) -> subprocess.Popen[bytes]:
+        argv = [sys.executable, "-c", HAS_THE_LOCK, str(home / "data" / "lineup.lock"), "lineup_supervisor", job]
+        process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        started.append(process)
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"locked\n"
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        with process:  # closes its pipes and waits
+            pass
+
+
+def test_down_stops_one_that_is_only_starting(run, lock_holder):
+    starting = lock_holder("run")
+    result = run("down")
+    assert result.exit_code == 0
+    assert result.output == "The Runtime has stopped.\n"
+    assert starting.wait(WAIT_S_MAX) == -signal.SIGTERM
+
+
+def test_down_waits_for_one_that_is_stopping(home, run, runtime, lock_holder):
+    stopping = lock_holder("run")
+    runtime.actions["runtime.stop"] = lambda args: stopping.stdin.close()
+    result = run("down")
+    assert result.exit_code == 0
+    assert result.output == "The Runtime has stopped.\n"
+    assert stopping.wait(WAIT_S_MAX) == 0, "nobody hurried it"
+    assert run("down").output == f"No Runtime is running for {home}.\n"
+
+
+def test_down_leaves_a_backup_alone(home, run, lock_holder):
+    backup = lock_holder("backup")
+    assert run("down").output == f"No Runtime is running for {home}.\n"
+    assert backup.poll() is None
+
+
 def test_down_kills_exactly_the_daemon_that_does_not_stop(home, environment, monkeypatch, run):
     from lineup_hostshell.cli import run_commands
 

@@ -58,7 +58,7 @@ class ScriptedRuntime:
             self.inbox.put_nowait((peer, type_, id_, body))
 
     async def say(self, type_: str, body: dict[str, Any]) -> None:
-        await self.socket.send_multipart([self.peer, encode_message(type_, body, link="host")])
+        await self.socket.send_multipart([self.peer, encode_message(type_, body, link="host", from_runtime=True)])
 
     async def answer(self, id_: str, detail: Any = None, *, code: str | None = None) -> None:
         body: dict[str, Any] = {"re": id_, "accepted": code is None}
@@ -247,13 +247,17 @@ class Answers:
         self.held: set[str] = set()
         self.waiting: dict[str, list[str]] = {}
         self.seen: list[tuple[str, dict[str, Any]]] = []
+        self.shown: list[list[str]] = []
         self.task = asyncio.create_task(self._serve())
 
     async def _serve(self) -> None:
         while True:
             _, type_, id_, body = await self.runtime.inbox.get()
             name = body.get("name", type_)
-            self.seen.append((name, body))
+            if name == "pages.shown":  # hostshell's own word, which no page has asked for
+                self.shown.append(body["args"]["surface_ids"])
+            else:
+                self.seen.append((name, body))
             if name in self.held:
                 self.waiting.setdefault(name, []).append(id_ or "")
             elif id_ is not None:

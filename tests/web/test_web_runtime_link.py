@@ -139,6 +139,31 @@ async def test_many_messages_both_ways_lose_no_edge(runtime: Any, run_dir: Path)
     link.close()
 
 
+async def test_what_takes_its_time_is_waited_for_as_long_as_the_runtime_is_there(runtime: Any, run_dir: Path) -> None:
+    """A backup of a large home takes minutes; who is told that it failed begins another one."""
+
+    def talk() -> list[Any]:
+        out: list[Any] = []
+        with RuntimeClient(run_dir, answer_s_max=0.05) as client:
+            for slow in (False, True, True):
+                try:
+                    out.append(client.action("runtime.backup", {"path": "/x"}, takes_its_time=slow))
+                except LineUpError as error:
+                    out.append(error.code)
+        return out
+
+    talking = asyncio.create_task(asyncio.to_thread(talk))
+    await runtime.expect("host.hello")
+    await runtime.expect("host.action")
+    id_, _ = await runtime.expect("host.action")
+    await asyncio.sleep(0.3)
+    await runtime.answer(id_, {"bytes": 1})
+    await runtime.expect("host.action")
+    runtime.close()
+    async with asyncio.timeout(5):
+        assert await talking == ["no_runtime", {"bytes": 1}, "no_runtime"]
+
+
 async def test_the_plain_client(runtime: Any, run_dir: Path) -> None:
     def talk() -> list[Any]:
         with RuntimeClient(run_dir) as client:

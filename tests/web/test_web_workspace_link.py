@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import hashlib
 import hmac
 import json
@@ -14,6 +15,7 @@ import websockets
 
 from lineup_hostshell.workspace_link import FRAME_BYTES_MAX, REQUESTS_PER_TAB_MAX, STRANGERS_MAX, TabLimits
 from lineup_protocol.errors import LineUpError
+from lineup_protocol.limits import INCOMING_DEPTH_MAX, NODES_MAX, VALUE_DEPTH_MAX
 
 CHANGE = {"kind": "conversation", "id": "c-1", "row": {"title": "x"}}
 
@@ -122,7 +124,7 @@ async def test_refusals_of_the_runtime_reach_the_page(workspace: Any) -> None:
 @pytest.mark.parametrize(
     "name",
     ["call.start", "apps.add", "apps.remove", "apps.enable", "runtime.stop", "runtime.backup", "host.listening",
-     "personXtext", "conversation", "call.cancel2", "agent.frame", ""],
+     "pages.shown", "personXtext", "conversation", "call.cancel2", "agent.frame", ""],
 )  # fmt: skip
 async def test_only_a_persons_actions_pass(workspace: Any, name: str) -> None:
     page = await workspace.enter()
@@ -197,11 +199,61 @@ async def test_a_malformed_frame_is_answered_or_ends_the_page(workspace: Any, fr
     assert workspace.answers.names() == ["host.subscribe", "host.subscribe", "tools"]
 
 
-async def test_a_frame_may_be_four_mebibytes_and_no_more(workspace: Any) -> None:
+def request(args: str) -> str:
+    """As the workspace writes it."""
+    return f'{{"t":"action","action_id":"a","name":"surface.submit","args":{args},"id":"p7"}}'
+
+
+@pytest.mark.parametrize(
+    ("args", "code"),
+    [
+        ('{"payload":["\\ud800"]}', "message_invalid"),
+        ('{"payload":[' + "{}," * NODES_MAX + "1]}", "message_invalid"),
+        ('{"payload":' + "[" * INCOMING_DEPTH_MAX + "]" * INCOMING_DEPTH_MAX + "}", "message_invalid"),
+        ('{"payload":' + "[" * 100_000 + "]" * 100_000 + "}", "message_invalid"),
+        ('{"payload":"' + "€" * 3_400_000 + '"}', "message_too_large"),
+    ],
+)
+async def test_no_word_of_a_miniapps_page_ends_the_workspaces(workspace: Any, args: str, code: str) -> None:
+    """The workspace sends an action again until it is answered, so that an end would be the first of many."""
+    page = await workspace.enter()
+    await page.say(request(args))
+    answer = await page.hear("result")
+    assert (answer["re"], answer["accepted"], answer["code"]) == ("p7", False, code)
+    assert (await page.ask("tools"))["accepted"]
+    assert "surface.submit" not in workspace.answers.names(), "refused before it costs the Runtime anything"
+
+
+async def test_as_many_values_and_as_deep_as_the_runtime_takes(workspace: Any) -> None:
+    page = await workspace.enter()
+    for args in (
+        '{"payload":[' + "0," * (NODES_MAX - 14) + "0]}",
+        '{"payload":' + "[" * VALUE_DEPTH_MAX + "]" * VALUE_DEPTH_MAX + "}",
+    ):
+        await page.say(request(args))
+        assert (await page.hear("result"))["accepted"]
+
+
+async def test_what_is_dear_to_read_is_paid_by_waiting(workspace: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lineup_hostshell.workspace_link.CHEAP_S", 0.0)
+    monkeypatch.setattr("lineup_hostshell.workspace_link.PAID", 10_000)
+    page, other = await workspace.enter(), await workspace.enter()
+    await page.say(request('{"payload":[' + "0," * 20_000 + "0]}"))
+    await page.say(request('{"payload":1}'))
+    assert (await page.hear("result"))["accepted"]
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.5):
+            await page.hear("result")
+    monkeypatch.setattr("lineup_hostshell.workspace_link.PAID", 0)
+    assert (await other.ask("tools"))["accepted"], "by that page alone"
+
+
+async def test_a_request_may_be_four_mebibytes_and_no_frame_may_be_much_more(workspace: Any) -> None:
     page = await workspace.enter()
     await page.say({"t": "query", "id": "q", "name": "tools", "args": {"x": "y" * (3 << 20)}})
     assert (await page.hear("result"))["accepted"]
-    await page.say("x" * (FRAME_BYTES_MAX + 1))
+    with contextlib.suppress(websockets.ConnectionClosed):  # perhaps before all of it has left
+        await page.say("x" * (FRAME_BYTES_MAX + 1))
     assert await page.close_code() == 1009
 
 

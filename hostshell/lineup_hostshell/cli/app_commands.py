@@ -14,6 +14,8 @@ from lineup_hostshell.cli.group import ID, ExampleGroup, command, home_option, j
 from lineup_hostshell.cli.output import print_facts, print_json, print_table, safe_line, to_json
 from lineup_hostshell.cli.status_commands import app_state
 
+_HOW_TO_TELL = "`lineup apps` shows it, and the same command again does no harm"
+
 
 @click.group(
     "apps",
@@ -82,7 +84,7 @@ def add_bundle(home: Path, directory: Path, *, as_json: bool) -> str:
         LineUpError: the Runtime's refusal.
     """
     from lineup_hostshell.cli.bundle_check import source_faults
-    from lineup_hostshell.cli.link import act
+    from lineup_hostshell.cli.link import commit
     from lineup_protocol.errors import LineUpError
 
     directory = directory.absolute()
@@ -91,7 +93,9 @@ def add_bundle(home: Path, directory: Path, *, as_json: bool) -> str:
     if faults := source_faults(directory):
         raise faults_failure(directory.name, faults, "add it again")
     try:
-        answer = act(home, "apps.add", {"path": str(directory)})
+        answer = commit(
+            home, "apps.add", {"path": str(directory)}, what=f"{directory.name} was installed", then=_HOW_TO_TELL
+        )
     except LineUpError as error:
         if error.code == "manifest_invalid":
             raise _manifest_failure(error) from error
@@ -144,9 +148,10 @@ def _change(verb: str, done: str, words: str) -> None:
     @_under_apps(verb, f"lineup apps {verb} whiteboard")
     @click.argument("app_scope", metavar="SCOPE", type=ID)
     def change(home: Path, as_json: bool, app_scope: str) -> None:
-        from lineup_hostshell.cli.link import act
+        from lineup_hostshell.cli.link import commit
 
-        answer = act(home, f"apps.{verb}", {"app_scope": app_scope})
+        args = {"app_scope": app_scope}
+        answer = commit(home, f"apps.{verb}", args, what=f"{app_scope} was {done}", then=_HOW_TO_TELL)
         _print_change(answer, f"{app_scope} is {done}.", as_json=as_json)
 
     change.help = words

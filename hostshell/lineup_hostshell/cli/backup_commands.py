@@ -27,7 +27,7 @@ def backup(home: Path, as_json: bool, file: Path) -> None:
     if find_runtime(home) is not None:
         from lineup_hostshell.cli.link import act
 
-        act(home, "runtime.backup", {"path": str(file)})
+        act(home, "runtime.backup", {"path": str(file)}, takes_its_time=True)
     else:
         from lineup_hostshell.cli.supervisor_process import run_job
 

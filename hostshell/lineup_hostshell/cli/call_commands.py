@@ -35,9 +35,7 @@ if TYPE_CHECKING:
 
 AGENT_ID = "cli"
 CONVERSATION_ID = "cli"  # one for all calls of the command line, so that one call finds what another opened
-RUNTIME_BACK_WITHIN_S = 30.0  # a Runtime that is restarted meanwhile keeps the call; wait that long for it
 WAIT_S_MAX = 31_536_000.0  # a year; without --timeout it waits for ever
-_RETRY_S = 0.2
 
 
 def _a_number(ctx: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
@@ -98,10 +96,11 @@ def call(
     value = read_argument(tool_input, name="the input")
     _check_ids(conversation=conversation_id, **({} if call_id is None else {"call-id": call_id}))
     call_id = call_id or f"cli-{secrets.token_hex(6)}"
-    record = _start(home, {"call_id": call_id, "tool_id": tool_id, "input": value, "conversation_id": conversation_id})
+    watch = _Watch(home, call_id, timeout_s=timeout_s, as_json=as_json)
+    args = {"call_id": call_id, "tool_id": tool_id, "input": value, "conversation_id": conversation_id}
+    record = _start(home, args, timeout_s=timeout_s)
     if no_wait or _is_final(record):
         return _finish(record, as_json=as_json, waited=_is_final(record))
-    watch = _Watch(home, call_id, timeout_s=timeout_s, as_json=as_json)
     return watch.run(cancel_on_interrupt=cancel_on_interrupt)
 
 
@@ -117,17 +116,19 @@ def _check_ids(**ids: str) -> None:
             )
 
 
-def _start(home: Path, args: dict[str, Any]) -> dict[str, Any]:
+def _start(home: Path, args: dict[str, Any], *, timeout_s: float | None) -> dict[str, Any]:
     """The record once the Runtime has taken the call; made under the inventory of that moment.
 
     Raises:
-        CommandFailure: exit 6 for a refusal that left no record, 7 without a Runtime.
+        CommandFailure: exit 6 for a refusal that left no record, 7 without a Runtime, or if it ended just then.
     """
-    from lineup_hostshell.cli.link import act
+    from lineup_hostshell.cli.link import commit
     from lineup_protocol.errors import LineUpError
 
+    call_id = args["call_id"]
+    then = f"`lineup story {call_id}` shows it, and the same command with --call-id {call_id} makes it only once"
     try:
-        detail = act(home, "call.start", args)
+        detail = commit(home, "call.start", args, what=f"the call {call_id} was made", then=then, wait_s=timeout_s)
     except LineUpError as error:
         raise _refusal(error) from error
     return {"call_id": args["call_id"], **detail["record"]}
@@ -191,7 +192,7 @@ class _Watch:
         return None
 
     def _records(self) -> Iterator[dict[str, Any]]:
-        from lineup_hostshell.cli.link import open_link
+        from lineup_hostshell.cli.link import RETRY_S, RUNTIME_BACK_WITHIN_S, open_link
         from lineup_protocol.errors import LineUpError
 
         back_by: float | None = None
@@ -214,7 +215,7 @@ class _Watch:
                         f"start it with `lineup up`, then look with `lineup story {self.call_id}`",
                         exit_code=EXIT_NO_RUNTIME,
                     ) from error
-                time.sleep(_RETRY_S)
+                time.sleep(RETRY_S)
 
     def _left_s(self) -> float | None:
         return None if self.ends_at is None else max(0.0, self.ends_at - time.monotonic())
@@ -232,16 +233,11 @@ class _Watch:
     def _cancel(self) -> dict[str, Any] | None:
         """Ask for the cancel and wait for what came of it; a second Ctrl-C leaves."""
         from lineup_hostshell.cli.call_progress import ProgressView
-        from lineup_hostshell.cli.link import act
         from lineup_protocol.errors import LineUpError
 
         note("\nCancelling; press Ctrl-C again to leave without waiting.")
         try:
-            act(
-                self.home,
-                "call.cancel",
-                {"call_id": self.call_id, "reason": "interrupted at the terminal"},
-            )
+            _ask_to_cancel(self.home, self.call_id, AGENT_ID, "interrupted at the terminal")
         except LineUpError as error:
             if error.code != "call_already_final":  # its result came first and is printed
                 raise
@@ -286,15 +282,28 @@ def _ending(record: dict[str, Any], status: str) -> str:
 @json_option
 @click.argument("call_id", metavar="CALL_ID", type=ID)
 @click.option("--reason", metavar="TEXT", help="Why; the MiniApp and the audit get to know it.")
-def cancel(home: Path, as_json: bool, call_id: str, reason: str | None) -> None:
-    """Ask that a call made by `lineup call` be cancelled; its result says what came of it."""
-    from lineup_hostshell.cli.link import act
-
-    args: dict[str, Any] = {"call_id": call_id}
-    if reason:
-        args["reason"] = reason
-    detail = act(home, "call.cancel", args)
+@click.option(
+    "--agent",
+    "agent_id",
+    default=AGENT_ID,
+    show_default=True,
+    type=ID,
+    metavar="ID",
+    help="Whose call it is: ids of calls are unique for each agent only.",
+)
+def cancel(home: Path, as_json: bool, call_id: str, reason: str | None, agent_id: str) -> None:
+    """Ask that a call be cancelled, made by `lineup call` or by an agent; its result says what came of it."""
+    detail = _ask_to_cancel(home, call_id, agent_id, reason)
     if as_json:
         print_json(detail)
     else:
         say(safe_line(f"Asked. `lineup story {call_id}` shows what comes of it."))
+
+
+def _ask_to_cancel(home: Path, call_id: str, agent_id: str, reason: str | None) -> Any:
+    """Raises like ``commit``."""
+    from lineup_hostshell.cli.link import commit
+
+    args = {"call_id": call_id, "agent_id": agent_id, **({"reason": reason} if reason else {})}
+    then = f"`lineup story {call_id}` shows what came of it, and asking again does no harm"
+    return commit(home, "call.cancel", args, what=f"the call {call_id} was asked to end", then=then)

@@ -1,11 +1,12 @@
 """Reads a home from outside: where its files are, and which Runtime, if any, is alive in it.
 
-This file owns the reading of ``run/runtime.json`` and the question "is that very process still there". It must not
-write into a home; only the Runtime does that.
+This file owns the reading of ``run/runtime.json`` and of the store's lock, and the question "is that very process still
+there". It must not write into a home; only the Runtime does that.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import select
@@ -18,6 +19,7 @@ from typing import Any
 from lineup_hostshell.cli.failure import CommandFailure, no_runtime
 
 _RUNTIME_JSON_BYTES_MAX = 65_536  # the real one has a few hundred bytes; more is not ours
+_PID_BYTES_MAX = 32
 _CLOCK_SLACK_S = 2.0  # file times and process start times come from different clocks
 
 
@@ -64,6 +66,24 @@ def find_runtime(home: Path) -> RuntimeInfo | None:
     return info if is_supervisor(info.pid, written_at_s) else None
 
 
+def find_daemon(home: Path) -> int | None:
+    """The pid of the Runtime that has this home, one that is only starting or is stopping included: it has no
+    ``runtime.json``, but the store's lock, which names it."""
+    try:
+        descriptor = os.open(home / "data" / "lineup.lock", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    with open(descriptor, "rb") as lock:
+        pid, written_at_s = lock.read(_PID_BYTES_MAX).strip(), os.fstat(lock.fileno()).st_mtime
+        if not pid.isdigit() or not is_supervisor(int(pid), written_at_s, job="run"):
+            return None
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)  # only to see whether somebody has it; given back at once
+        except BlockingIOError:
+            return int(pid)
+        return None
+
+
 def _info(raw: dict[str, Any]) -> RuntimeInfo:
     pid = raw["pid"]
     if not isinstance(pid, int) or isinstance(pid, bool) or pid <= 1:
@@ -94,8 +114,9 @@ def has_desktop() -> bool:
     )
 
 
-def is_supervisor(pid: int, written_at_s: float) -> bool:
-    """True if ``pid`` is a supervisor that already lived when its runtime.json was written; else the pid was reused."""
+def is_supervisor(pid: int, written_at_s: float, *, job: str = "") -> bool:
+    """True if ``pid`` is a supervisor that already lived when the file that names it was written; else the pid was
+    reused. ``job``: only if that is what it does."""
     import psutil
 
     try:
@@ -103,7 +124,8 @@ def is_supervisor(pid: int, written_at_s: float) -> bool:
         with process.oneshot():
             if process.status() == psutil.STATUS_ZOMBIE or process.create_time() > written_at_s + _CLOCK_SLACK_S:
                 return False
-            return any("lineup_supervisor" in part for part in process.cmdline())
+            words = process.cmdline()
+            return any("lineup_supervisor" in word for word in words) and (not job or job in words)
     except psutil.NoSuchProcess:
         return False
     except psutil.AccessDenied:

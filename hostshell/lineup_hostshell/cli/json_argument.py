@@ -22,7 +22,7 @@ def read_argument(argument: str | None, *, name: str) -> object:
     if argument == "-":
         text = sys.stdin.buffer.read(limits.AGENT_FRAME_BYTES_MAX + 1)
     try:
-        return decode_json(text)
+        return decode_json(text, bytes_max=limits.AGENT_FRAME_BYTES_MAX)
     except LineUpError as error:
         detail = error.detail if isinstance(error.detail, dict) else {}
         place = f" at {detail['path']}" if detail.get("path", "/") != "/" else ""

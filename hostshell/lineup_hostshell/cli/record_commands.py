@@ -190,12 +190,18 @@ def answer(home: Path, as_json: bool, interaction_id: str, result: str) -> None:
     input: {"values": {...}}.
     """
     from lineup_hostshell.cli.json_argument import read_argument
-    from lineup_hostshell.cli.link import act
+    from lineup_hostshell.cli.link import commit
 
     value = read_argument(result, name="the answer")
     if not isinstance(value, dict):
         raise CommandFailure("the answer must be a JSON object", "`lineup answer --help` shows the form for each kind")
-    detail = act(home, "interaction.answer", {"interaction_id": interaction_id, "result": value})
+    detail = commit(
+        home,
+        "interaction.answer",
+        {"interaction_id": interaction_id, "result": value},
+        what=f"the answer to {interaction_id} was taken",
+        then=f"`lineup story {interaction_id}` shows it, and the first answer stands",
+    )
     if as_json:
         print_json(detail)
     else:

@@ -18,7 +18,14 @@ import click
 
 from lineup_hostshell.cli.failure import EXIT_FAILURE, CommandFailure
 from lineup_hostshell.cli.group import command, home_option
-from lineup_hostshell.cli.homes import ProcessHandle, RuntimeInfo, find_runtime, has_desktop, runtime_json
+from lineup_hostshell.cli.homes import (
+    ProcessHandle,
+    RuntimeInfo,
+    find_daemon,
+    find_runtime,
+    has_desktop,
+    runtime_json,
+)
 from lineup_hostshell.cli.output import note, safe_line, say
 
 READY_WITHIN_S = 60.0  # a large store, a cold disk and a probe of the isolation fit well into it
@@ -210,23 +217,27 @@ def _why_nothing_was_said(output: Path, code: int) -> str:
 def down(home: Path) -> None:
     """Stop the Runtime of this home and wait until everything is gone."""
     info = find_runtime(home)
-    if info is None:
+    pid = find_daemon(home) if info is None else info.pid  # one that is starting, or stopping, has no runtime.json
+    if pid is None:
         click.echo(f"No Runtime is running for {home}.")
         return
-    with ProcessHandle(info.pid) as daemon:
-        if find_runtime(home) is None:  # the handle is on the right process only if it is still there now
+    with ProcessHandle(pid) as daemon:
+        # The handle is on the right process only if it is still there now.
+        if find_daemon(home) != pid and find_runtime(home) is None:
             click.echo("The Runtime had just stopped.")
             return
-        _ask_to_stop(home, daemon)
+        _ask_to_stop(home, daemon, is_up=info is not None)
         if not daemon.wait_gone(STOP_WITHIN_S):
-            note(f"The Runtime (pid {info.pid}) did not stop within {STOP_WITHIN_S:.0f} s; ending the process.")
+            note(f"The Runtime (pid {pid}) did not stop within {STOP_WITHIN_S:.0f} s; ending the process.")
             _end(daemon)
-    _remove_left_behind(home, info)
+    if info is not None:
+        _remove_left_behind(home, info)
     click.echo("The Runtime has stopped.")
 
 
-def _ask_to_stop(home: Path, daemon: ProcessHandle) -> None:
-    """Ask over the link; one that cannot be asked gets the signal that means the same."""
+def _ask_to_stop(home: Path, daemon: ProcessHandle, *, is_up: bool) -> None:
+    """Ask over the link, which one that stops already takes for nothing new; one that cannot be asked (not yet, or not
+    any more, if it is not up) gets the signal that means the same."""
     from lineup_hostshell.cli.link import act
     from lineup_protocol.errors import LineUpError
 
@@ -234,7 +245,8 @@ def _ask_to_stop(home: Path, daemon: ProcessHandle) -> None:
         act(home, "runtime.stop", {})
     except (LineUpError, CommandFailure) as problem:
         if not daemon.wait_gone(0):
-            note(f"The Runtime does not answer ({problem}); sending it SIGTERM.")
+            if is_up:
+                note(f"The Runtime does not answer ({problem}); sending it SIGTERM.")
             daemon.send(signal.SIGTERM)
 
 

@@ -12,8 +12,9 @@ from importlib.resources.abc import Traversable
 from pathlib import Path, PurePosixPath
 
 from lineup_hostshell.cli.failure import EXIT_USAGE, CommandFailure
+from lineup_protocol.manifest import RESERVED_SCOPES
 
-_NAME = re.compile(r"[a-z][a-z0-9-]{0,62}[a-z0-9]", re.ASCII)
+_NAME = re.compile(r"[a-z][a-z0-9-]{0,61}[a-z0-9]", re.ASCII)
 _SCOPE_IN_TEMPLATE = "my-miniapp"
 _TITLE_IN_TEMPLATE = "My MiniApp"
 
@@ -28,9 +29,11 @@ def make_bundle(directory: Path, *, surface: bool) -> list[Path]:
     if not _NAME.fullmatch(scope):
         raise CommandFailure(
             f"{scope!r} cannot be a MiniApp's name",
-            "use 2 to 64 small letters, digits and hyphens, a letter first, for example my-notes",
+            "use 2 to 63 small letters, digits and hyphens, a letter first, for example my-notes",
             exit_code=EXIT_USAGE,
         )
+    if scope in RESERVED_SCOPES:
+        raise CommandFailure(f"{scope!r} is a name of the Runtime's own", "choose another name", exit_code=EXIT_USAGE)
     if directory.exists():
         raise CommandFailure(f"{directory} exists already", "choose another name; nothing was changed")
     title = scope.replace("-", " ").capitalize()

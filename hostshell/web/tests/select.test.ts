@@ -2,8 +2,8 @@ import { describe, expect, it } from "vitest";
 import { isLine } from "../src/interact/items";
 import type { App, Call, Surface } from "../src/runtime/rows";
 import { EMPTY } from "../src/state/model";
-import { hasPage, shownCallStatus, whyNotContinued } from "../src/state/select";
-import { AT, entry, instance, interaction, session } from "./fixtures";
+import { hasNoReader, hasPage, shownCallStatus, whyNotContinued } from "../src/state/select";
+import { AT, conversation, entry, instance, interaction, session } from "./fixtures";
 
 const app: App = {
   app_scope: "task-dashboard",
@@ -97,5 +97,13 @@ describe("a line of a session's history", () => {
     const asked = entry(1, { kind: "interaction", ref: "q-1" });
     expect(isLine(asked, {})).toBe(false);
     expect(isLine(asked, { "q-1": interaction() })).toBe(true);
+  });
+});
+
+describe("a conversation", () => {
+  it("has nobody who reads it if the command line has opened it", () => {
+    expect(hasNoReader(conversation({ agent_id: "cli", opened_by: "agent" }))).toBe(true);
+    expect(hasNoReader(conversation())).toBe(false);
+    expect(hasNoReader(undefined)).toBe(false);
   });
 });

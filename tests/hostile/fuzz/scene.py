@@ -8,8 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from core.harness import CONFIRM, Core
-from lineup_protocol import limits
-from lineup_protocol.codec import encode
+from lineup_protocol.codec import CAPS, encode
 from lineup_protocol.errors import LineUpError
 from lineup_protocol.strict_json import decode_json
 from lineup_supervisor import worker_link
@@ -102,7 +101,7 @@ class Scene:
     def _agent(self, data: bytes) -> None:
         try:
             text = data.decode()
-            frame = decode_json(text, bytes_max=limits.AGENT_FRAME_BYTES_MAX)
+            frame = decode_json(text, **CAPS["agent", False]._asdict())
         except (LineUpError, UnicodeDecodeError):  # bad UTF-8 ends at the WebSocket
             return
         if isinstance(frame, dict):
@@ -119,15 +118,16 @@ class Scene:
         )
         link.socket = _Quiet()  # type: ignore[assignment]
         hello = {"type": "host.hello", "body": {"protocols": [1], "role": "cli", "pid": 1}}
-        link.on_message(b"peer", encode(hello))
+        link.on_message(b"peer", encode(hello, CAPS["host", False]))
         link.on_message(b"peer", data)
 
 
 def check_effect(effect: fx.AnyEffect) -> None:
     """What goes out can be sent, and nothing of it says that the Runtime is broken."""
     messages: tuple[Any, ...] = ()
+    caps = CAPS["host", True]
     if isinstance(effect, fx.SendWorker):
-        messages = effect.messages
+        messages, caps = effect.messages, CAPS["worker", True]
     elif isinstance(effect, fx.SendAgent):
         messages = effect.frames
     elif isinstance(effect, fx.ReplyHost):
@@ -136,4 +136,4 @@ def check_effect(effect: fx.AnyEffect) -> None:
     elif isinstance(effect, fx.HostDelta):
         messages = ({"changes": list(effect.changes)},)
     for message in messages:
-        encode(message)
+        encode(message, caps)

@@ -65,6 +65,8 @@ export const en = {
     noneHint:
       "Start the built-in demo agent with the command below, or connect your own agent to the Runtime. This page notices by itself.",
     waits: "The agent is away. What you write is kept and delivered when it is back.",
+    unread:
+      "This conversation was opened from the command line. No agent reads it: open a new one to write to an agent.",
   },
 
   interact: {
@@ -167,7 +169,10 @@ export const en = {
       interrupted: "interrupted",
       interrupted_by_agent: "ended by the agent",
       left_workspace: "ended because you left it",
+      screen_taken: "ended because something else came to the front",
       cancelled_by_agent: "cancelled by the agent",
+      cancelled_by_person: "cancelled by you",
+      cancelled_by_operator: "cancelled on the command line",
       "closed by the person": "closed by you",
       closed_by_person: "closed by you",
       closed_by_app: "closed by the MiniApp",

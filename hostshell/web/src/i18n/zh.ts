@@ -64,6 +64,7 @@ export const zh: Words = {
     none: "没有 Agent 连接",
     noneHint: "用下面的命令启动内置的演示 Agent，或把你自己的 Agent 连接到 Runtime。连接后页面会自动更新。",
     waits: "Agent 不在线。你写的内容会保存，等它回来后送达。",
+    unread: "这个对话由命令行打开，没有 Agent 会读到其中的内容。要写给 Agent，请新建一个对话。",
   },
 
   interact: {
@@ -160,7 +161,10 @@ export const zh: Words = {
       interrupted: "已中断",
       interrupted_by_agent: "由 Agent 结束",
       left_workspace: "因离开而结束",
+      screen_taken: "因其他内容来到前台而结束",
       cancelled_by_agent: "由 Agent 取消",
+      cancelled_by_person: "由你取消",
+      cancelled_by_operator: "由命令行取消",
       "closed by the person": "由你关闭",
       closed_by_person: "由你关闭",
       closed_by_app: "由 MiniApp 关闭",

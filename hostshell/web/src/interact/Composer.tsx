@@ -5,6 +5,7 @@ import { IconSend2 } from "@tabler/icons-react";
 import { type KeyboardEvent, useState } from "react";
 import { useWords } from "../i18n";
 import { useClient, useWorkspace } from "../state/react";
+import { hasNoReader } from "../state/select";
 import { loadDraft, saveDraft } from "../state/settings";
 import classes from "./Composer.module.css";
 
@@ -18,6 +19,7 @@ export function Composer({ conversationId }: { conversationId: string }) {
     const agent = state.conversations[conversationId]?.agent_id;
     return state.link === "online" && agent !== undefined && !(state.agents[agent]?.connected ?? false);
   });
+  const unread = useWorkspace((state) => hasNoReader(state.conversations[conversationId]));
   const tooLong = text.length > TEXT_LENGTH_MAX;
 
   const change = (next: string) => {
@@ -25,7 +27,7 @@ export function Composer({ conversationId }: { conversationId: string }) {
     saveDraft(conversationId, next);
   };
   const send = () => {
-    if (text.trim() === "" || tooLong) return;
+    if (text.trim() === "" || tooLong || unread) return;
     client.sendText(conversationId, text);
     change("");
   };
@@ -45,9 +47,9 @@ export function Composer({ conversationId }: { conversationId: string }) {
       }}
     >
       <div className={classes.column}>
-        {agentAway && (
+        {(unread || agentAway) && (
           <Text size="xs" c="dimmed" mb={4} role="status">
-            {words.agent.waits}
+            {unread ? words.agent.unread : words.agent.waits}
           </Text>
         )}
         <div className={classes.box}>
@@ -59,6 +61,7 @@ export function Composer({ conversationId }: { conversationId: string }) {
             minRows={1}
             maxRows={10}
             value={text}
+            disabled={unread}
             placeholder={words.interact.placeholder}
             aria-label={words.interact.composer}
             aria-describedby="composer-hint"
@@ -71,7 +74,7 @@ export function Composer({ conversationId }: { conversationId: string }) {
             size="lg"
             radius="xl"
             aria-label={words.interact.send}
-            disabled={text.trim() === "" || tooLong}
+            disabled={text.trim() === "" || tooLong || unread}
           >
             <IconSend2 size={18} aria-hidden="true" />
           </ActionIcon>

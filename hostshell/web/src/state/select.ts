@@ -21,6 +21,11 @@ export function conversationsByUse(state: Workspace): Conversation[] {
 
 const OPERATOR = "cli"; // the command line calls tools too, but nobody can talk to it
 
+/** Whether nobody reads what is written in a conversation, because the command line has opened it. */
+export function hasNoReader(conversation: Conversation | undefined): boolean {
+  return conversation?.agent_id === OPERATOR;
+}
+
 /** Agents that a person can talk to: the connected ones first, then those seen last. */
 export function agentsToTalkTo(state: Workspace): Agent[] {
   return Object.values(state.agents)

@@ -34,6 +34,8 @@ class FakeRuntime:
         self.seen: list[tuple[str, dict[str, Any]]] = []
         self.watched = threading.Event()
         self.stopping = threading.Event()
+        self.falls_silent = False  # set by an action: it is taken, and neither it nor anything else is ever answered
+        self.action_ids: list[str] = []
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._ready = threading.Event()
 
@@ -59,31 +61,39 @@ class FakeRuntime:
             while not self.stopping.is_set():
                 if socket.poll(_POLL_MS):
                     peer, data = socket.recv_multipart()
-                    for message in self._answers(*decode_message(data, "host", from_runtime=False)):
+                    messages = self._answers(*decode_message(data, "host", from_runtime=False))
+                    for message in () if self.falls_silent else messages:
                         socket.send_multipart([peer, message])
 
     def _answers(self, type_: str, id_: str | None, body: dict[str, Any]) -> list[bytes]:
         if type_ == "host.hello":
             welcome = {"protocol": 1, "boot_id": "b-1", "version": "0.1.0", "settings": {}}
-            return [encode_message("host.welcome", welcome, link="host")]
+            return [encode_message("host.welcome", welcome, link="host", from_runtime=True)]
         assert id_ is not None
         if type_ == "host.watch":
             self.watched.set()
             return [_result(id_, None), *(self._watched(body["call_id"], record) for record in self.records)]
         table = self.queries if type_ == "host.query" else self.actions
         self.seen.append((body["name"], body["args"]))
+        self.action_ids += [body["action_id"]] if type_ == "host.action" else []
         try:
             if body["name"] not in table:
                 raise LineUpError("not_found", f"this stand-in has no {body['name']}")
             return [_result(id_, table[body["name"]](body["args"]))]
         except LineUpError as error:
-            return [encode_message("host.result", {"re": id_, "accepted": False, **error.as_dict()}, link="host")]
+            return [
+                encode_message(
+                    "host.result", {"re": id_, "accepted": False, **error.as_dict()}, link="host", from_runtime=True
+                )
+            ]
 
     @staticmethod
     def _watched(call_id: str, record: dict[str, Any]) -> bytes:
         body = {"call_id": call_id, "record": {"call_id": call_id, **record}}
-        return encode_message("host.watched", body, link="host")
+        return encode_message("host.watched", body, link="host", from_runtime=True)
 
 
 def _result(id_: str, detail: Any) -> bytes:
-    return encode_message("host.result", {"re": id_, "accepted": True, "detail": detail}, link="host")
+    return encode_message(
+        "host.result", {"re": id_, "accepted": True, "detail": detail}, link="host", from_runtime=True
+    )
