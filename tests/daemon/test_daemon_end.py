@@ -254,14 +254,15 @@ def test_a_full_disk_refuses_answers_and_recovers(daemon: Any, tmp_path: Path) -
         assert call(peer, "k1")["accepted"]
         daemon.until(lambda: running(peer, "k1"), 15)
         fill(daemon.home / "ballast")
-        answers = [peer.action("conversation.open", agent_id="cli", title="x" * 100) for _ in range(100)]
+        named = [f"{'x' * 100} {n}" for n in range(100)]
+        answers = [peer.action("conversation.rename", conversation_id="c1", title=title) for title in named]
         refused = [answer["code"] for answer in answers if not answer["accepted"]]
         assert refused
         assert set(refused) == {"storage_full"}
         os.kill(worker_pid(peer), signal.SIGKILL)  # what happens to us meanwhile is not forgotten
         assert peer.query("status")["pid"] == daemon.process.pid
         (daemon.home / "ballast").unlink()
-        daemon.until(lambda: peer.action("conversation.open", agent_id="cli", title="x")["accepted"], 10)
+        daemon.until(lambda: peer.action("conversation.rename", conversation_id="c1", title="x")["accepted"], 10)
         daemon.until(lambda: incarnation(peer) == 2 and running(peer, "k1"), 15)
         assert daemon.stop()[0] == 0
     finally:

@@ -263,7 +263,7 @@ class SimAgent:
             self.acked = payload["acked_seq"]
         elif type_ == "lineup.v1.receipt":
             self.receipts[payload["reply_to"]] = payload
-            if payload.get("code") in ("storage_full", "rate_limited", "runtime_stopping"):
+            if payload.get("code") in ("storage_full", "runtime_stopping"):
                 self.asked_again.discard(payload["reply_to"])
         if "seq" in frame and frame["seq"] == self.seen + 1:
             self.seen += 1

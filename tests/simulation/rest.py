@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from simulation.world import World
 
 REST_ROUNDS_MAX = 4_000
+ASKED_AGAIN_MAX = 100  # times that agents ask again when nothing else will happen
 CALLS_FOR_PLACES = 3  # of each agent, so that there is somebody to wait
 PLACE_MS_MAX = 10_000  # longer than any delay before a start, and than any grace
 
@@ -26,7 +27,7 @@ def come_to_rest(world: World) -> None:
     if world.frozen:
         world.thaw()
     _wait_for_places(world)
-    quiet = False
+    quiet, asked = False, 0
     world.rng.seed(world.seed * 1_000_003 - 1)
     for _ in range(REST_ROUNDS_MAX):
         if _round(world):
@@ -34,9 +35,13 @@ def come_to_rest(world: World) -> None:
         if not quiet:
             world.operator.look()
             quiet = True
-        if not _advance(world):
+        if _advance(world):
+            _ask_again(world)
+        elif asked > ASKED_AGAIN_MAX or not _ask_again(world):
             world.history.settled = True
             break
+        else:
+            asked += 1
     else:
         world.history.unrest = f"still busy after {REST_ROUNDS_MAX} rounds: {_busy_with(world)}"
     _read_the_end(world)
@@ -121,8 +126,21 @@ def _round(world: World) -> bool:
         busy |= _process_round(process)
     if busy or world.queue:
         return busy
+    if world.person.rest():
+        _ask_again(world)
+        return True
     _look_at_the_screen(world)
-    return world.person.rest()
+    return False
+
+
+def _ask_again(world: World) -> bool:
+    """Something has happened: there may be room now for what was refused for want of it. False if nothing was."""
+    refused = False
+    for agent in world.agents:
+        limited = {id_ for id_, receipt in agent.receipts.items() if receipt.get("code") == "rate_limited"}
+        refused |= bool(limited & agent.asked_again)
+        agent.asked_again -= limited
+    return refused
 
 
 def _agent_round(agent: SimAgent) -> bool:

@@ -22,7 +22,7 @@ from lineup_protocol.codec import canonical_json
 from lineup_protocol.errors import LineUpError
 from lineup_supervisor.core import merge_patch
 from lineup_supervisor.core.policy import Policy
-from lineup_supervisor.core.schema import SURFACE_PARTS, TABLES, SurfacePart
+from lineup_supervisor.core.schema import SCHEMA_VERSION, SURFACE_PARTS, TABLES, SurfacePart
 from lineup_supervisor.edges.store import Store
 from lineup_supervisor.edges.store_file import DATA_NAME, forget_sum, read_header
 from storage.homes import MAP_BYTES, child, dump, faults_of, hide_table, job, open_store
@@ -429,7 +429,7 @@ def test_a_file_that_cannot_be_opened_is_a_typed_refusal(
     os.truncate(path, path.stat().st_size)
     monkeypatch.setattr(os, "open", refusing)
     with pytest.raises(LineUpError) as refused:
-        Store.open(home / "data", TABLES, map_bytes=2 * MAP_BYTES)
+        Store.open(home / "data", TABLES, schema_version=SCHEMA_VERSION, map_bytes=2 * MAP_BYTES)
     assert refused.value.code == "home_unusable"
     assert refused.value.message.startswith(f"{path} cannot be used (")
     assert words in refused.value.message

@@ -55,6 +55,10 @@ async def listening(runtime: Any) -> str:
         _, type_, _, hello = await runtime.inbox.get()
     assert (type_, hello["role"]) == ("host.hello", "hostshell")
     id_, action = await runtime.expect("host.action")
+    if action["name"] == "pages.shown":  # nothing is before anybody yet
+        assert action["args"] == {"surface_ids": []}
+        await runtime.answer(id_)
+        id_, action = await runtime.expect("host.action")
     assert action["name"] == "host.listening"
     await runtime.answer(id_)
     url: str = action["args"]["agent_url"]

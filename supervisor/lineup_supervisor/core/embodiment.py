@@ -264,7 +264,9 @@ def _make_room(ctx: Ctx) -> None:
         if scope == instances.CHAT_SCOPE or starts.places < most:
             going += starts.going
             waiting += (starts.waiting if scope == instances.CHAT_SCOPE else _fewer(starts, most)) * is_blocked
-        elif is_blocked:
+            continue
+        going += max(0, starts.going - starts.waiting)  # the others of them are for its own
+        if is_blocked:
             for _ in range(starts.going, starts.waiting):
                 if not _let_go_of_one(ctx, str(scope)):
                     break
