@@ -88,7 +88,9 @@ def check_focus(history: History) -> Iterator[Fault]:
         elif entry.what == "delta" and known:
             touched = []
             for change in entry.data["changes"]:
-                if change["row"] is not None and change["kind"] == "instance":
+                if change["row"] is None and change["kind"] == "instance":
+                    instances.pop(change["id"], None)  # closed, and not kept
+                elif change["row"] is not None and change["kind"] == "instance":
                     instances[change["id"]] = change["row"]
                     touched.append(change["row"]["conversation_id"])
                 elif change["row"] is not None and change["kind"] == "conversation":

@@ -98,6 +98,16 @@ def test_who_only_waits_for_a_person_gives_its_place_to_others(waiting: Any) -> 
     assert core.unstarted == [], "and it is not started again for nothing"
 
 
+def test_one_is_let_go_of_for_one_start_however_much_happens_before_it_has_gone() -> None:
+    """Also of a MiniApp that has its whole share of the places."""
+    core = house(2, "lab", "lab2", "lab3")
+    workers = [done(busy(core, app, 0), 0) for app in ("lab", "lab2")]
+    core.call_accepted("lab3.safe", call_id="v", conversation="other")
+    for _ in range(3):
+        core.send("ping", {})
+    assert [worker.stopped for worker in workers] == ["reclaimed", None]
+
+
 def test_the_answer_starts_it_again() -> None:
     core = house(2, "lab", "lab2", "lab3")
     first = asking(core, "lab", 0)

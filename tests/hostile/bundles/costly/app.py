@@ -14,7 +14,7 @@ from lineup_sdk import SDK, MiniApp, ToolCall
 app = MiniApp()
 PAGE = "surface/index.html"
 AT_ONCE = 32
-WIDE = 15_000  # members of one object in one message
+WIDE = 4_000  # members of one object in one message; what more of them cost is in decision 0016
 DENSE: dict[str, Any] = {f"k{n}": [0] * 1_000 for n in range(30)}  # about the most values of a message
 Message = tuple[str, dict[str, Any]]
 
@@ -33,6 +33,8 @@ async def send(call: ToolCall, sdk: SDK) -> dict[str, Any]:
             answers[receipt.code or "accepted"] += 1
 
     await asyncio.gather(*(lane() for _ in range(AT_ONCE)))
+    for surface in sdk.surfaces.list():  # the next attack has room again
+        await sdk.surfaces.request_close(surface.surface_id)
     return {"answers": dict(answers)}
 
 
