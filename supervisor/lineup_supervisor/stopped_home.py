@@ -21,6 +21,7 @@ from lineup_supervisor.core.step import step
 from lineup_supervisor.core.txn import Txn
 from lineup_supervisor.edges.store import gone
 from lineup_supervisor.edges.store_file import DATA_NAME, trace_of_store
+from lineup_supervisor.edges.store_rows import Unreadable
 from lineup_supervisor.edges.store_view import view_store
 from lineup_supervisor.home import Home, own_directory, trace_of_past
 from lineup_supervisor.store_rules import contradiction_in
@@ -48,6 +49,8 @@ def serve(root: Path, requests: IO[str], answers: IO[str]) -> None:
             request = json.loads(line)
             try:
                 answer = _answer(txn, request["name"], request["args"])
+            except Unreadable as met:
+                answer = {"accepted": False, "code": met.error.code, "message": met.error.message}
             except (AssertionError, LookupError, TypeError, ValueError) as error:
                 if (found := contradiction_in(txn, data)) is None:
                     raise

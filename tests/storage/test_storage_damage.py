@@ -17,9 +17,12 @@ import pytest
 
 from lineup_protocol.errors import LineUpError
 from lineup_supervisor import stopped_home
-from lineup_supervisor.core.schema import SCHEMA_VERSION, TABLES
+from lineup_supervisor.core import events as ev
+from lineup_supervisor.core.schema import CONVERSATIONS, SCHEMA_VERSION, TABLES
+from lineup_supervisor.core.step import step as core_step
 from lineup_supervisor.edges.store_file import DATA_NAME, forget_sum
 from lineup_supervisor.edges.store_view import view_store
+from lineup_supervisor.engine import Engine
 from storage.homes import child, job, open_store
 
 
@@ -103,6 +106,33 @@ def test_rows_that_cannot_be_read_are_damage_to_whoever_looks(home: Path, what: 
     assert page["code"] == "store_damaged"
     assert page["message"].startswith(f"a {what} of audit cannot be read (")
     assert "lineup restore" in page["message"]
+
+
+def test_a_decision_that_meets_damage_is_no_refusal(home: Path) -> None:
+    """Who catches a rule's refusal must not take what the store says for one, and go on."""
+
+    def harm(env: lmdb.Environment, txn: lmdb.Transaction) -> None:
+        db = env.open_db(b"conversations", txn=txn, create=False)
+        for key in [bytes(key) for key, _ in txn.cursor(db)]:
+            txn.put(key, b"\xc1", db=db)
+
+    with view_store(home / "data", TABLES, schema_version=SCHEMA_VERSION) as txn:
+        conversation_id = next(str(key[0]) for key, _ in txn.scan(CONVERSATIONS))
+    change(home, harm)
+    store = open_store(home / "data")
+    engine = Engine(store, core_step, lambda txn: (None, None))
+    renamed = ev.HostAction(
+        event_id="e",
+        reply_to="r",
+        action_id="x",
+        actor="person",
+        name="conversation.rename",
+        args={"conversation_id": conversation_id, "title": "x"},
+    )
+    with pytest.raises(LineUpError, match="a row of conversations cannot be read") as met:
+        engine.run([renamed], ev.Now(wall_ms=1, steady_ms=1))
+    assert met.value.code == "store_damaged"
+    store.close()
 
 
 @pytest.mark.parametrize("is_damaged", [True, False])

@@ -257,7 +257,7 @@ def test_a_row_that_is_garbage_is_named_when_it_is_read(home: Path) -> None:
     store = Store.open(home, TABLES)
     with store.write() as txn:
         txn._txn.put(b"\x01" + bytes(8), b"\xc1", db=txn._dbs["items"])
-    with store.read() as txn, pytest.raises(LineUpError, match="items") as caught:
+    with pytest.raises(LineUpError, match="items") as caught, store.read() as txn:
         txn.get(ITEMS, (0,))
     assert caught.value.code == "store_damaged"
     store.close()

@@ -46,6 +46,7 @@ from lineup_supervisor.edges.store_file import (
 )
 from lineup_supervisor.edges.store_keys import decode_key, encode_key, encode_prefix
 from lineup_supervisor.edges.store_pages import check_pages
+from lineup_supervisor.edges.store_rows import Unreadable
 from lineup_supervisor.edges.store_txn import LmdbTxn
 
 T = TypeVar("T")
@@ -476,6 +477,8 @@ def _typed(directory: Path) -> Iterator[None]:
     """What the disk says becomes an operating error; everything else passes."""
     try:
         yield
+    except Unreadable as met:
+        raise met.error from met
     except lmdb.MapFullError as error:
         raise MapFull(str(error)) from error
     except _DAMAGE as error:

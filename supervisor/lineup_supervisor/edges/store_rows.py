@@ -25,7 +25,7 @@ encode_row = msgspec.msgpack.Encoder().encode
 
 
 def decode_row(table: Table[R], raw: bytes) -> R:
-    """Raises LineUpError ``store_damaged`` if the bytes are no such row."""
+    """Raises Unreadable, of ``store_damaged``, if the bytes are no such row."""
     try:
         row: R = _decoder(table.row).decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -33,8 +33,20 @@ def decode_row(table: Table[R], raw: bytes) -> R:
     return row
 
 
-def unreadable(table: Table[Any], what: str, error: Exception) -> LineUpError:
-    return LineUpError(
-        "store_damaged",
-        f"a {what} of {table.name} cannot be read ({error}); `lineup restore` brings a backup into an empty home",
+class Unreadable(Exception):
+    """Met in the middle of a transaction. No LineUpError before the transaction is over, so that no rule of the core
+    can take it for a refusal of its own and go on.
+    """
+
+    def __init__(self, error: LineUpError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+def unreadable(table: Table[Any], what: str, error: Exception) -> Unreadable:
+    return Unreadable(
+        LineUpError(
+            "store_damaged",
+            f"a {what} of {table.name} cannot be read ({error}); `lineup restore` brings a backup into an empty home",
+        )
     )

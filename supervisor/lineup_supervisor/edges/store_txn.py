@@ -174,7 +174,7 @@ class LmdbTxn:
 
 
 def _key(table: Table[Any], raw: bytes) -> Key:
-    """Raises LineUpError ``store_damaged`` for bytes that are no key of ours."""
+    """Raises Unreadable, of ``store_damaged``, for bytes that are no key of ours."""
     try:
         return decode_key(raw)
     except BadKey as error:

@@ -26,6 +26,7 @@ from lineup_supervisor.edges.store import (
 )
 from lineup_supervisor.edges.store_file import DATA_NAME, StoreLock, read_header
 from lineup_supervisor.edges.store_pages import check_pages
+from lineup_supervisor.edges.store_rows import Unreadable
 from lineup_supervisor.edges.store_txn import LmdbTxn
 
 
@@ -53,6 +54,8 @@ def view_store(directory: Path, tables: Sequence[Table[Any]], *, schema_version:
                 txn = LmdbTxn(inner, _databases(directory, env, inner, tables), writable=False)
                 yield txn
                 txn.close()
+        except Unreadable as met:
+            raise met.error from met
         except lmdb.Error as error:  # nothing is written: what it has read is not what was
             raise damaged(directory, str(error)) from error
         finally:
