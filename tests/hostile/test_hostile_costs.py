@@ -24,7 +24,7 @@ async def test_messages_that_are_long_to_judge(on_sandboxed: Stage, what: str) -
         return await asyncio.gather(*(stage.tried("costly.send", wanted) for _ in range(INSTANCES)))
 
     for _, found in await assert_harmless(stage, attack, ROUNDS):
-        assert sum(found["answers"].values()) >= 32, "it was answered, if late"
+        assert sum(found["answers"].values()) >= costly.DEAREST.get(what, costly.AT_ONCE), "it was answered, if late"
         assert not {"internal_error", "worker_unresponsive"} & set(found["answers"]), json.dumps(found)
 
 

@@ -14,6 +14,7 @@ from lineup_sdk import SDK, MiniApp, ToolCall
 app = MiniApp()
 PAGE = "surface/index.html"
 AT_ONCE = 32
+DEAREST = {"touched_in_many": 8}  # fewer of these: each of them waits for what the one before has cost
 WIDE = 4_000  # members of one object in one message; what more of them cost is in decision 0016
 DENSE: dict[str, Any] = {f"k{n}": [0] * 1_000 for n in range(30)}  # about the most values of a message
 Message = tuple[str, dict[str, Any]]
@@ -22,17 +23,17 @@ Message = tuple[str, dict[str, Any]]
 @app.tool("costly.send")
 async def send(call: ToolCall, sdk: SDK) -> dict[str, Any]:
     """For ``seconds``; how many messages had which answer."""
-    until = time.monotonic() + call.input["seconds"]
     link = sdk.surfaces._link
     answers: collections.Counter[str] = collections.Counter()
     message = await MESSAGES[call.input["what"]](call, sdk)
+    until = time.monotonic() + call.input["seconds"]
 
     async def lane() -> None:
         while time.monotonic() < until:
             receipt = await link.command(*message())
             answers[receipt.code or "accepted"] += 1
 
-    await asyncio.gather(*(lane() for _ in range(AT_ONCE)))
+    await asyncio.gather(*(lane() for _ in range(DEAREST.get(call.input["what"], AT_ONCE))))
     for surface in sdk.surfaces.list():  # the next attack has room again
         await sdk.surfaces.request_close(surface.surface_id)
     return {"answers": dict(answers)}
@@ -76,9 +77,9 @@ async def emptied(call: ToolCall, sdk: SDK) -> Callable[[], Message]:
     return lambda: ("surface.update", {"surface_id": surface_id, "patch": next(patches)})
 
 
-async def touched_everywhere(call: ToolCall, sdk: SDK) -> Callable[[], Message]:
+async def touched_in_many(call: ToolCall, sdk: SDK) -> Callable[[], Message]:
     surface_id = await full(sdk)
-    spread = {f"{n:x}": [0] for n in range(0, 60_000, 60)}
+    spread = {f"{n:x}": [0] for n in range(0, 20_000, 60)}
     return lambda: ("surface.update", {"surface_id": surface_id, "patch": {"a": spread}})
 
 
@@ -158,7 +159,7 @@ MESSAGES = {
         small_patches,
         wide_patches,
         emptied,
-        touched_everywhere,
+        touched_in_many,
         closed,
         unknown_surface,
         reopened,
