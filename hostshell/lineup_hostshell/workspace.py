@@ -29,6 +29,7 @@ from lineup_protocol.ids import is_id
 from lineup_protocol.limits import PAGES_SHOWN_MAX
 
 SURFACE_PORT_NAME = "surface.port"
+RETELL_S, RETELL_S_MAX = 0.5, 30.0  # between attempts to tell the Runtime what is shown
 
 _DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _log = logging.getLogger("lineup.hostshell.workspace")
@@ -86,6 +87,7 @@ class Workspace:
         return await self._server.start()
 
     async def stop(self) -> None:
+        self.surfaces.tell_no_more()
         await self._server.stop()
 
 
@@ -110,16 +112,30 @@ class ShownSurfaces:
         if self._telling is None or self._telling.done():
             self._telling = asyncio.create_task(self._tell())
 
+    def tell_no_more(self) -> None:
+        """This process ends, and with it every page: the next one tells."""
+        if self._telling is not None:
+            self._telling.cancel()
+
     async def _tell(self) -> None:
-        try:
-            while (shown := self.loads.shown()) != self._told:
-                args = {"surface_ids": shown[:PAGES_SHOWN_MAX]}
-                body = {"action_id": new_action_id("pages.shown"), "name": "pages.shown", "args": args}
-                await (await self._runtime.begin("host.action", body))
-                self._told = shown
-        except LineUpError as error:  # a Runtime that has gone knows of nobody who looks, when it comes again
-            self._told = None
-            _log.info("the Runtime was not told which surfaces are shown: %s", error.message)
+        """Until the Runtime knows. A full store refuses it, for one: who is looked at would then lose their process, or
+        who is left would keep it."""
+        wait_s = RETELL_S
+        while (shown := self.loads.shown()) != self._told:
+            args = {"surface_ids": shown[:PAGES_SHOWN_MAX]}
+            body = {"action_id": new_action_id("pages.shown"), "name": "pages.shown", "args": args}
+            self._told = None  # what becomes of this one is not known before it is answered
+            try:
+                answer = await (await self._runtime.begin("host.action", body))
+            except LineUpError as error:
+                answer = {"accepted": False, "code": error.code, "message": error.message}
+            if answer["accepted"]:
+                self._told, wait_s = shown, RETELL_S
+                continue
+            why = (answer["code"], answer["message"], wait_s)
+            _log.info("the Runtime does not know which surfaces are shown: %s: %s; again in %g s", *why)
+            await asyncio.sleep(wait_s)
+            wait_s = min(2 * wait_s, RETELL_S_MAX)
 
     async def load(self, tab: object, args: dict[str, Any], on_torn: Callable[[dict[str, Any]], None]) -> Any:
         """``surface.load {surface_id}``. Raises LineUpError."""

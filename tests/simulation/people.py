@@ -39,6 +39,7 @@ class Person:
             "operation": self.operations,
         }
         self.shown: list[str] = []  # surfaces that are before them
+        self._told_by = "nothing yet"  # the action that said so last; empty when it was refused
         self.disabled: set[str] = set()
         self._looked_at: set[str] = set()  # while the run comes to rest
         self.operator_calls: list[str] = []
@@ -55,7 +56,7 @@ class Person:
         """A new run: what was under way is lost, so the workspace asks for everything anew."""
         self.note("boot", boot_id)
         self._asked.clear()
-        self.shown = []
+        self._show([])
         self.query("snapshot")
 
     def replaced(self) -> None:
@@ -90,6 +91,8 @@ class Person:
         elif not asked.startswith("query."):
             self.note("reply", {"action_id": asked, **body})
             self.replies[asked] = body
+            if asked == self._told_by and not body["accepted"]:
+                self._told_by = ""
 
     # what it does
 
@@ -120,13 +123,12 @@ class Person:
     def act(self) -> None:
         """One thing that a person, or the operator, might do now."""
         rng, mix = self.world.rng, self.world.mix
-        if mix.ponder and self.pending() and rng.random() < mix.ponder:
+        if not self._told_by:
+            self._show(self.shown)
+        elif mix.ponder and self.pending() and rng.random() < mix.ponder:
             self.world.pass_time(rng.choice((1_500, 2_500, 35_000)))  # longer than the shortest calls may take
         elif self._actions and rng.random() < mix.double_answer:
-            action_id, name, args, actor = rng.choice(self._actions[-8:])
-            if rng.random() < 0.5 and not (mix.kept_max and name == "call.start"):
-                action_id = ""  # the same wish again, as a new action; a call of that id may have gone and be a new one
-            self.do(name, actor=actor, action_id=action_id, **args)
+            self._repeat()
         elif rng.random() < mix.close:
             self._close_something()
         elif rng.random() < mix.switch:
@@ -145,13 +147,25 @@ class Person:
         else:
             self._talk()
 
+    def _repeat(self) -> None:
+        """Something of a moment ago again, as the same action or as a new one."""
+        rng, mix = self.world.rng, self.world.mix
+        action_id, name, args, actor = rng.choice(self._actions[-8:])
+        if name == "pages.shown":  # a Host does not say an old one again
+            self._show(self.shown)
+            return
+        if rng.random() < 0.5 and not (mix.kept_max and name == "call.start"):
+            action_id = ""  # the same wish again, as a new action; a call of that id may have gone and be a new one
+        self.do(name, actor=actor, action_id=action_id, **args)
+
     def _pages(self) -> list[Row]:
         return [row for row in self.surfaces.values() if row["status"] == "open"]
 
     def _show(self, surface_ids: list[str]) -> None:
         """What their Host says for them, whenever other pages are before them."""
         self.shown = surface_ids
-        self.do("pages.shown", surface_ids=surface_ids)
+        self._told_by = self.world.new_id("x")
+        self.do("pages.shown", action_id=self._told_by, surface_ids=surface_ids)
 
     def pending(self) -> list[Row]:
         return [row for row in self.interactions.values() if row["status"] in ("pending", "presented")]
@@ -284,6 +298,9 @@ class Person:
 
     def rest(self) -> bool:
         """Everything that a person has to do before the run can come to rest; False if there is nothing."""
+        if not self._told_by:
+            self._show(self.shown)
+            return True
         rows = self.pending()
         for row in rows:
             self.do("interaction.answer", interaction_id=row["interaction_id"], result=self.answer_to(row))
