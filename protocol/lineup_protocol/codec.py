@@ -19,6 +19,7 @@ from lineup_protocol.errors import LineUpError
 from lineup_protocol.ids import is_id
 from lineup_protocol.messages import Link, check_body, find
 from lineup_protocol.pointers import find_flaw, keep_duplicates, pointer
+from lineup_protocol.shapes import shape
 from lineup_protocol.strict_json import canonical_json, decode_json
 from lineup_protocol.token_walk import walk
 
@@ -40,6 +41,7 @@ __all__ = [
     "decode_json",
     "decode_message",
     "encode",
+    "encode_checked",
     "encode_message",
 ]
 
@@ -71,16 +73,31 @@ CAPS: dict[tuple[Link, bool], Caps] = {
 _BYTES_MARK = re.compile(rb"[\xc4-\xc6]")  # how msgpack's bytes begin
 
 
-class _Duplicate(Exception):
-    """A map has one key twice."""
-
-
 def encode(value: object, caps: Caps) -> bytes:
     """One value as msgpack, by the same rules as ``decode`` (bytes allowed), so that a mistake shows at its author.
 
     Raises:
         LineUpError: ``message_invalid`` or ``message_too_large``.
     """
+    data = _packed(value, caps)
+    walk(data, caps.nodes_max, caps.depth_max, allow_bytes=True)
+    return data
+
+
+def encode_checked(value: object, caps: Caps) -> bytes:
+    """``encode`` for a message made of what a decoder has taken: good values, but perhaps too many of them.
+
+    Raises:
+        LineUpError: as ``encode``.
+    """
+    data = _packed(value, caps)
+    nodes, depth = shape(value)
+    if nodes > caps.nodes_max or depth > caps.depth_max:
+        walk(data, caps.nodes_max, caps.depth_max, allow_bytes=True)  # it names the place
+    return data
+
+
+def _packed(value: object, caps: Caps) -> bytes:
     try:
         data = cast(bytes, msgpack.packb(value))
     except UnicodeEncodeError:
@@ -90,7 +107,6 @@ def encode(value: object, caps: Caps) -> bytes:
     except Exception as error:  # of whatever class: a value may be an object whose own methods raise
         raise _invalid("/", f"cannot be encoded: {type(error).__name__}: {error}") from None
     _check_size(len(data), caps.bytes_max)
-    walk(data, caps.nodes_max, caps.depth_max, allow_bytes=True)
     return data
 
 
@@ -138,15 +154,25 @@ def check_frame(frame: object, link: Link, *, from_runtime: bool) -> tuple[str, 
 
 
 def encode_message(
-    type_: str, body: dict[str, Any], *, link: Link, from_runtime: bool, message_id: str | None = None
+    type_: str,
+    body: dict[str, Any],
+    *,
+    link: Link,
+    from_runtime: bool,
+    message_id: str | None = None,
+    checked: bool = False,
 ) -> bytes:
     """``{type, id?, body}`` as bytes, within what may be sent so on this link. The body is the caller's to get right,
-    but bytes where only JSON values may stand are refused here: the peer would end the link for them.
+    but bytes where only JSON values may stand are refused here: the peer would end the link for them. ``checked`` as
+    for ``encode_checked``.
+
+    Raises:
+        LineUpError: as ``encode``.
     """
     frame: dict[str, Any] = {"type": type_, "body": body}
     if message_id is not None:
         frame["id"] = message_id
-    data = encode(frame, CAPS[link, from_runtime])
+    data = (encode_checked if checked else encode)(frame, CAPS[link, from_runtime])
     if _BYTES_MARK.search(data) is not None:  # perhaps, or the same octet within a string or a number
         _check_bytes(frame, BYTES_ALLOWED.get((link, from_runtime, type_)))
     return data
@@ -157,20 +183,16 @@ def _decode(data: bytes, caps: Caps, allow_bytes: bool) -> tuple[object, bool]:
     _check_size(len(data), caps.bytes_max)
     if not data:
         raise _invalid("/", "is empty")
-    has_bytes = walk(data, caps.nodes_max, caps.depth_max, allow_bytes=allow_bytes)
+    nodes, has_bytes = walk(data, caps.nodes_max, caps.depth_max, allow_bytes=allow_bytes)
     try:
-        return msgpack.unpackb(data, object_pairs_hook=_refuse_duplicates), has_bytes
-    except (_Duplicate, UnicodeDecodeError):
+        value: object = msgpack.unpackb(data)
+    except UnicodeDecodeError:
         _name_the_place(data)
     except ValueError as error:
         raise _invalid("/", f"is not msgpack of this protocol: {error}") from None
-
-
-def _refuse_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    result = dict(pairs)
-    if len(result) != len(pairs):
-        raise _Duplicate
-    return result
+    if nodes != shape(value)[0]:  # some are missing: a map has one key twice
+        _name_the_place(data)
+    return value, has_bytes
 
 
 # --- naming the place of a fault that the C decoder found -------------------------------------------------------------

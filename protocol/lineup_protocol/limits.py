@@ -197,7 +197,7 @@ PAGES_SHOWN_MAX = 1_024
 """surfaces that a Host may have before people at once; every tab of hostshell with all of its loads"""
 
 SURFACE_STATE_BYTES_MAX = 2 * MIB
-"""one surface's state as canonical JSON; 10,000 drawn elements fit"""
+"""one surface's state as JSON; 10,000 drawn elements fit"""
 
 SURFACE_STATE_NODES_MAX = 230_000
 """values and keys in the states of one instance's surfaces; they travel in one worker message when a worker starts"""
@@ -211,14 +211,14 @@ SURFACE_PART_LEVELS_MAX = 8
 SURFACE_PARTS_MAX = 3_072
 """rows in which the states of one instance's surfaces are kept; full ones of an ordinary shape take a thousand"""
 
-SURFACE_PARTS_PER_PATCH_MAX = 1_536
+SURFACE_PARTS_PER_PATCH_MAX = 512
 """of them in which one patch changes something; each is read and written, and everybody else waits meanwhile"""
 
 SURFACE_EVENT_NAME_LENGTH_MAX = 128
 """characters of the name of a surface's event"""
 
 SURFACE_PATCH_BYTES_MAX = 512 * KIB
-"""one patch as canonical JSON"""
+"""one patch as JSON"""
 
 SURFACE_PAYLOAD_BYTES_MAX = 3 * MIB
 """one submit or event of a surface; a 2 MiB picture in base64 fits"""

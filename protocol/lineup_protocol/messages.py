@@ -423,7 +423,7 @@ _KIND_CHECKS: dict[str, Callable[[Any], bool]] = {
     "int": lambda v: isinstance(v, int) and not isinstance(v, bool),
     "num": _is_finite_number,
     "bool": lambda v: isinstance(v, bool),
-    "obj": lambda v: isinstance(v, dict) and all(isinstance(k, str) for k in v),
+    "obj": lambda v: isinstance(v, dict) and all(issubclass(kind, str) for kind in set(map(type, v))),
     "list": lambda v: isinstance(v, list),
     "any": lambda v: True,
     "time": lambda v: isinstance(v, str) and is_rfc3339_utc(v),

@@ -10,6 +10,8 @@ import math
 import re
 from typing import NoReturn
 
+import msgspec
+
 from lineup_protocol import limits
 from lineup_protocol.errors import LineUpError
 from lineup_protocol.pointers import Flaw, find_flaw, is_unicode, keep_duplicates, pointer
@@ -21,6 +23,9 @@ _STRINGS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)', re.DOTALL)
 _BRACKETS = re.compile(r"[\[\]{}]")
 # Where an item begins and is a float; an id or a time within a string is none. A false alarm only costs time.
 _FLOAT_IN_TEXT = re.compile(r"[:,\[]-?[0-9]+[.eE]")
+
+
+_SAME = frozenset((str, int, bool, type(None)))  # no float is in them
 
 
 class _Refused(ValueError):
@@ -77,9 +82,9 @@ def whole_floats_as_integers(value: object) -> object:
     if isinstance(value, float):
         return int(value) if value.is_integer() and abs(value) <= limits.INTEGER_ABS_MAX else value
     if isinstance(value, dict):
-        return {key: whole_floats_as_integers(item) for key, item in value.items()}
+        return {key: item if type(item) in _SAME else whole_floats_as_integers(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [whole_floats_as_integers(item) for item in value]
+        return [item if type(item) in _SAME else whole_floats_as_integers(item) for item in value]
     return value
 
 
@@ -96,6 +101,21 @@ def copy_json(value: object, path: str = "") -> object:
         for segment in reversed(fault.outward):
             place = pointer(place, segment)
         raise _invalid(place or "/", fault.rule) from None
+
+
+def copy_decoded(value: object, path: str = "") -> object:
+    """``copy_json`` for what a decoder of this protocol has read, made by C codecs: what is looked at here is only
+    whether bytes are in it, which some messages may have somewhere.
+
+    Raises:
+        LineUpError: ``message_invalid`` as ``copy_json``.
+    """
+    try:
+        copied: object = msgspec.json.decode(msgspec.json.encode(value))
+    except (TypeError, ValueError, RecursionError):
+        return copy_json(value, path)
+    # What JSON has no form for came back as something else.
+    return copied if copied == value else copy_json(value, path)
 
 
 class _NoValue(Exception):

@@ -31,6 +31,7 @@ def _fixed_width(head: int) -> int:
 
 
 _WIDTH = tuple(_fixed_width(head) for head in range(256))
+_WIDTH_OR_EMPTY = tuple(1 if head in (0x80, 0x90) else width for head, width in enumerate(_WIDTH))
 _KEY_WIDTH = tuple(1 + (head & 0x1F) if 0xA0 <= head < 0xC0 else 0 for head in range(256))
 _STR = {0xD9: 1, 0xDA: 2, 0xDB: 4}
 _BIN = {0xC4: 1, 0xC5: 2, 0xC6: 4}
@@ -40,8 +41,8 @@ _CONTAINER = {0xDC: 2, 0xDD: 4, 0xDE: 2, 0xDF: 4}
 _Frame = tuple[bool, int, int, int]
 
 
-def walk(data: bytes, nodes_max: int, depth_max: int, *, allow_bytes: bool) -> bool:
-    """Check every token of ``data``. True if there are bytes among them.
+def walk(data: bytes, nodes_max: int, depth_max: int, *, allow_bytes: bool) -> tuple[int, bool]:
+    """Check every token of ``data``: how many values and keys there are, and whether there are bytes among them.
 
     Raises:
         LineUpError: ``message_invalid`` with ``detail = {path, rule}``.
@@ -50,6 +51,7 @@ def walk(data: bytes, nodes_max: int, depth_max: int, *, allow_bytes: bool) -> b
     pos, nodes = 0, 1
     stack: list[_Frame] = []
     is_map, remaining, length, key_at = False, 1, 1, 0
+    widths = _WIDTH_OR_EMPTY  # an empty container needs no look inside, unless it may be too deep
     try:
         while True:
             while remaining:
@@ -59,7 +61,7 @@ def walk(data: bytes, nodes_max: int, depth_max: int, *, allow_bytes: bool) -> b
                     pos = pos + width if width else _long_key(data, pos)
                 remaining -= 1
                 head = data[pos]
-                width = _WIDTH[head]
+                width = widths[head]
                 if width:
                     pos += width
                     continue
@@ -68,6 +70,7 @@ def walk(data: bytes, nodes_max: int, depth_max: int, *, allow_bytes: bool) -> b
                     pos = _scalar(data, pos, head, allow_bytes)
                     continue
                 stack.append((is_map, remaining, length, key_at))
+                widths = _WIDTH_OR_EMPTY if len(stack) < depth_max else _WIDTH
                 is_map, length, pos = _container(data, pos, head, len(stack), depth_max)
                 remaining, key_at = length, 0
                 nodes += 2 * length if is_map else length
@@ -76,6 +79,7 @@ def walk(data: bytes, nodes_max: int, depth_max: int, *, allow_bytes: bool) -> b
             if not stack:
                 break
             is_map, remaining, length, key_at = stack.pop()
+            widths = _WIDTH_OR_EMPTY if len(stack) < depth_max else _WIDTH
     except IndexError:
         raise _invalid("/", "ends too early") from None
     except _Broken as broken:
@@ -83,7 +87,7 @@ def walk(data: bytes, nodes_max: int, depth_max: int, *, allow_bytes: bool) -> b
         raise _invalid(_path(data, frames), broken.rule) from None
     if pos != len(data):
         raise _invalid("/", "ends too early" if pos > len(data) else "has bytes after its end")
-    return has_bytes
+    return nodes, has_bytes
 
 
 def _container(data: bytes, pos: int, head: int, depth: int, depth_max: int) -> tuple[bool, int, int]:

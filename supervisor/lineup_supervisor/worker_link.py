@@ -17,7 +17,7 @@ from typing import Any
 
 import psutil
 
-from lineup_protocol.codec import CAPS, decode, decode_message, encode
+from lineup_protocol.codec import CAPS, decode, decode_message, encode_checked
 from lineup_protocol.errors import LineUpError
 from lineup_protocol.limits import WORKER_PROCESSES_DEFAULT
 from lineup_supervisor.app_lane import CHEAP_S, AppLane
@@ -277,7 +277,7 @@ class WorkerLink:
         payloads: list[bytes] = []
         for message in messages:
             try:
-                payloads.append(encode(message, CAPS["worker", True]))
+                payloads.append(encode_checked(message, CAPS["worker", True]))
             except LineUpError as error:
                 self._log.error("message for a worker cannot be sent", type=message.get("type"), error=str(error))
         worker.process.send(*payloads)

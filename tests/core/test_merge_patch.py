@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,6 +14,7 @@ from lineup_protocol import limits
 from lineup_protocol.codec import canonical_json
 from lineup_protocol.errors import LineUpError
 from lineup_protocol.schema import check_schema, first_fault
+from lineup_protocol.shapes import shape
 from lineup_supervisor.core import merge_patch
 from lineup_supervisor.core.ctx import Ctx
 from lineup_supervisor.core.events import Now, Wake
@@ -60,8 +62,8 @@ class Kept:
             state, root = merge_patch.load(txn, "f-1"), merge_patch.root_of(txn, "f-1")
         assert state == expected
         assert canonical_json(state) == canonical_json(expected)
-        assert root.bytes == len(canonical_json(expected))
-        assert root.nodes == merge_patch.shape(expected)[0]
+        assert root.bytes == len(msgspec.json.encode(expected))
+        assert root.nodes == shape(expected)[0]
         assert root.count == len(expected)
         self.check_rows()
 

@@ -69,6 +69,13 @@ class TestDepth:
         refusal(b"\x91" * count)
         assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 16 * 1024
 
+    def test_an_empty_container_is_a_level_wherever_it_stands(self) -> None:
+        for empty in (b"\x90", b"\x80"):
+            for before in (b"", b"\x07", b"\x91\x07"):  # after something that has been left again
+                inner = bytes([0x91 + (before != b"")]) + before
+                assert decode(b"\x91" * 30 + inner + empty) is not None
+                assert "deeper" in rule_of(b"\x91" * 31 + inner + empty)[1]
+
     def test_maps_count_too(self) -> None:
         assert "deeper" in rule_of(b"\x81\xa1a" * 33 + b"\x01")[1]
 
@@ -248,13 +255,20 @@ class TestCaps:
         texts.append("x" * (caps.bytes_max - len(encode([*texts, ""])) - 4))
         for value in (deep, full, texts):
             data = codec.encode(value, caps)
+            assert codec.encode_checked(value, caps) == data
             assert codec.decode(data, caps) == value
         assert len(data) == caps.bytes_max
         for value in ([deep], [*full, 0], [*texts, 0]):
-            with pytest.raises(LineUpError):
-                codec.encode(value, caps)
-            with pytest.raises(LineUpError):
-                codec.decode(msgpack.packb(value), caps)
+            refusals = []
+            for refused in (
+                lambda value=value: codec.encode(value, caps),
+                lambda value=value: codec.encode_checked(value, caps),
+                lambda value=value: codec.decode(msgpack.packb(value), caps),
+            ):
+                with pytest.raises(LineUpError) as error:
+                    refused()
+                refusals.append(str(error.value))
+            assert len(set(refusals)) == 1
 
     def test_what_is_taken_fits_into_what_the_runtime_sends_on(self) -> None:
         most = CAPS["host", False]

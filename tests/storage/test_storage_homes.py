@@ -16,10 +16,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import lmdb
+import msgspec
 import pytest
 
-from lineup_protocol.codec import canonical_json
 from lineup_protocol.errors import LineUpError
+from lineup_protocol.shapes import shape
 from lineup_supervisor.core import merge_patch
 from lineup_supervisor.core.policy import Policy
 from lineup_supervisor.core.schema import SCHEMA_VERSION, SURFACE_PARTS, TABLES, SurfacePart
@@ -334,7 +335,7 @@ def test_states_of_the_version_before_are_laid_out_anew(home: Path, tmp_path: Pa
             assert (merge_patch.load(txn, "f-1"), merge_patch.load(txn, "f-2")) == (state, {})
             rows, root = dict(txn.scan(SURFACE_PARTS)), merge_patch.root_of(txn, "f-1")
         assert rows == merge_patch.laid_out("f-1", state) | merge_patch.laid_out("f-2", {})
-        assert (root.bytes, root.nodes) == (len(canonical_json(state)), merge_patch.shape(state)[0])
+        assert (root.bytes, root.nodes) == (len(msgspec.json.encode(state)), shape(state)[0])
         assert root.rows == len(rows) - 1 < 100
         store.close()
 

@@ -10,11 +10,14 @@ import re
 
 import msgspec
 
-from lineup_protocol.strict_json import canonical_json
+from lineup_protocol.strict_json import canonical_json, whole_floats_as_integers
 
+_CONTAINERS = (dict, list, tuple)
 _encoder = msgspec.json.Encoder(order="sorted")
-# Where an item begins and is a float: those have a form of their own. A false alarm only costs time.
-_FLOAT = re.compile(rb"[:,\[]-?[0-9]+[.eE]")
+# Where an item is a number with a form of its own: a whole float is an integer, an exponent is written as Python does.
+# What looks like one within a string is a false alarm, which only costs time.
+_OWN_FORM = re.compile(rb"[:,\[]-?[0-9]+(?:\.0[,\]}]|(?:\.[0-9]+)?[eE])")
+_EXPONENT = re.compile(rb"[:,\[]-?[0-9]+(?:\.[0-9]+)?[eE]")
 
 
 def canonical(value: object) -> bytes:
@@ -25,6 +28,12 @@ def canonical(value: object) -> bytes:
     """
     try:
         encoded = _encoder.encode(value)
+        if not isinstance(value, _CONTAINERS):
+            return canonical_json(value) if isinstance(value, float) else encoded
+        if (b"." in encoded or b"e" in encoded) and _OWN_FORM.search(encoded):
+            if _EXPONENT.search(encoded):
+                return canonical_json(value)
+            encoded = _encoder.encode(whole_floats_as_integers(value))
     except (TypeError, ValueError, RecursionError):  # UnicodeEncodeError, for a lone surrogate, is a ValueError
         return canonical_json(value)
-    return canonical_json(value) if _FLOAT.search(encoded) or type(value) is float else encoded
+    return encoded

@@ -13,6 +13,7 @@ import msgspec
 
 from lineup_protocol import limits
 from lineup_protocol.errors import LineUpError
+from lineup_protocol.shapes import shape
 from lineup_protocol.strict_json import canonical_json
 from lineup_supervisor.core import (
     apps,
@@ -22,7 +23,6 @@ from lineup_supervisor.core import (
     instances,
     interactions,
     inventory,
-    merge_patch,
     operations,
     outbox,
     quotas,
@@ -107,7 +107,7 @@ def _take(ctx: Ctx, call: Call, declared: inventory.Tool | None) -> None:
 
 def _check_shape(input_: Any) -> None:
     """What is taken here is carried on, in messages that have more around it than the agent's frame."""
-    nodes, depth = merge_patch.shape(input_)
+    nodes, depth = shape(input_)
     rule = ""
     if nodes > limits.TOOL_INPUT_NODES_MAX:
         rule = f"must have at most {limits.TOOL_INPUT_NODES_MAX} values and keys"

@@ -9,7 +9,8 @@ nothing is written before ``commit``.
 Laws:
     1. ``load`` after ``patch`` equals ``merge`` of the RFC on what ``load`` gave before.
     2. A patch is refused if and only if the whole state after it breaks the schema.
-    3. ``bytes``, ``nodes`` and ``rows`` of the root are those of the whole state, always.
+    3. ``bytes`` (of its JSON, numbers as they were given), ``nodes`` and ``rows`` of the root are those of the whole
+       state, always.
     4. Members lie in the last row of their object whose key is not beyond theirs.
     5. An object has at most ``SPARE_ROWS`` rows for its members and ``ROWS_PER_PART`` more for each
        ``SURFACE_PART_BYTES`` that it has; what deleting has torn is laid together again.
@@ -26,10 +27,10 @@ from typing import Any
 import msgspec
 
 from lineup_protocol import limits
-from lineup_protocol.codec import canonical_json
 from lineup_protocol.errors import LineUpError
 from lineup_protocol.pointers import pointer
 from lineup_protocol.schema import first_fault
+from lineup_protocol.shapes import shape
 from lineup_supervisor.core.ctx import Ctx
 from lineup_supervisor.core.schema import SURFACE_PARTS, SurfacePart
 from lineup_supervisor.core.txn import Key, Txn
@@ -48,6 +49,7 @@ _PLAIN_NAME_LENGTH_MAX = (
 _CONTAINERS = (dict, list)
 _PAST = "\x01"  # behind a component: beyond it and all below it, before any other
 
+_first = itemgetter(0)
 _measured = msgspec.json.Encoder().encode
 _packed = msgspec.msgpack.Encoder().encode
 _unpacked = msgspec.msgpack.Decoder().decode
@@ -57,6 +59,8 @@ def merge(target: Any, patch: Any) -> Any:
     """What the RFC's ``MergePatch(Target, Patch)`` gives; neither argument is changed, untouched parts are shared."""
     if not isinstance(patch, dict):
         return patch
+    if not patch:
+        return target if isinstance(target, dict) else {}
     result = dict(target) if isinstance(target, dict) else {}
     for name, value in patch.items():
         if value is None:
@@ -64,21 +68,6 @@ def merge(target: Any, patch: Any) -> Any:
         else:
             result[name] = merge(result.get(name), value)
     return result
-
-
-def shape(value: Any) -> tuple[int, int]:
-    """How many values and keys are in ``value``, itself included, and how many containers stand inside one another."""
-    nodes, depth, level = 1, 0, [value] if isinstance(value, _CONTAINERS) else []
-    while level:
-        depth += 1
-        below: list[Any] = []
-        for container in level:
-            if container:
-                nodes += 2 * len(container) if isinstance(container, dict) else len(container)
-                items = container.values() if isinstance(container, dict) else container
-                below += [item for item in items if isinstance(item, _CONTAINERS)]
-        level = below
-    return nodes, depth
 
 
 def part_key(name: str) -> str:
@@ -210,7 +199,8 @@ class Change:
             first = min(component, todo[at][0])
             end = self._next(key, component)
             to = len(todo) if end is None else bisect_left(todo, (end, ""), at)
-            members, nodes = _merged(row, {name: patch[name] for _, name in todo[at:to]}, schema, path)
+            some = patch if to - at == len(patch) else {name: patch[name] for _, name in todo[at:to]}
+            members, nodes = _merged(row, some, schema, path)
             at = to
             if (
                 len(members) > limits.SURFACE_PART_BYTES
@@ -363,19 +353,26 @@ def _lay_one(key: Key, items: list[_Item], now: _Rows, writes: _Writes) -> None:
 def _row_of(members: dict[str, Any], nodes: int | None = None) -> SurfacePart:
     if nodes is None:
         nodes = shape(members)[0]
-    return SurfacePart(value=members, count=len(members), bytes=len(canonical_json(members)), nodes=nodes, rows=1)
+    return SurfacePart(value=members, count=len(members), bytes=len(_measured(members)), nodes=nodes, rows=1)
 
 
 def _items(members: dict[str, Any]) -> list[_Item]:
+    if _are_plain(members):
+        return [("=" + name, name, value) for name, value in sorted(members.items(), key=_first)]
     return [(component, name, members[name]) for component, name in _keyed(members)]
 
 
 def _keyed(names: Collection[str]) -> list[tuple[str, str]]:
     """Names with their keys, in the order of these."""
-    whole = "".join(names)
-    if whole.isascii() and whole.isprintable() and max(map(len, names), default=0) <= _PLAIN_NAME_LENGTH_MAX:
+    if _are_plain(names):
         return [("=" + name, name) for name in sorted(names)]
     return sorted((part_key(name), name) for name in names)
+
+
+def _are_plain(names: Collection[str]) -> bool:
+    """Whether each of them is its own key."""
+    whole = "".join(names)
+    return whole.isascii() and whole.isprintable() and max(map(len, names), default=0) <= _PLAIN_NAME_LENGTH_MAX
 
 
 def _merged(
@@ -426,7 +423,7 @@ def _counted(part: SurfacePart, was: _Rows, now: _Rows) -> SurfacePart:
         direct += sign * len(changed)
         for row in changed.values():
             members = 1 if row.split else row.count
-            own = len(canonical_json(row.name)) + 1 + row.bytes if row.split else row.bytes - 2 - max(0, members - 1)
+            own = len(_measured(row.name)) + 1 + row.bytes if row.split else row.bytes - 2 - max(0, members - 1)
             inside += sign * own
             nodes += sign * (row.nodes + 1 if row.split else row.nodes - 1)
             count += sign * members

@@ -13,11 +13,11 @@ from lineup_protocol import limits
 from lineup_protocol.codec import canonical_json
 from lineup_protocol.errors import LineUpError
 from lineup_protocol.schema import compile_schema
+from lineup_protocol.shapes import shape
 from lineup_protocol.times import to_rfc3339
 from lineup_supervisor.core import quotas
 from lineup_supervisor.core.audit import audit, digest
 from lineup_supervisor.core.ctx import Ctx
-from lineup_supervisor.core.merge_patch import shape
 from lineup_supervisor.core.schema import BUNDLES, SNAPSHOTS, Instance, Snapshot
 from lineup_supervisor.core.tables import InstanceState
 from lineup_supervisor.core.txn import Txn

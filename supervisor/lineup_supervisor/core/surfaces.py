@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 
 from lineup_protocol import limits
-from lineup_protocol.codec import canonical_json
 from lineup_protocol.errors import LineUpError
-from lineup_protocol.strict_json import copy_json
+from lineup_protocol.shapes import shape
+from lineup_protocol.strict_json import copy_decoded
 from lineup_protocol.times import to_rfc3339
 from lineup_supervisor.core import inbox, instances, merge_patch, quotas, retention
 from lineup_supervisor.core.audit import audit, digest
@@ -33,6 +33,7 @@ from lineup_supervisor.core.txn import Txn
 
 replace = msgspec.structs.replace
 _MARK = Mark()
+_measured = msgspec.json.Encoder().encode
 _MESSAGE = 1_000  # a budget counts thousandths of a message, so that whole milliseconds refill it exactly
 ROWS_AT_ONCE = 16  # of a state that go with their surface; the rest in sweeps, so that many may close in one event
 CLOSED_BY_PERSON = "lineup.closed"  # names that start with "lineup." are the Runtime's own
@@ -62,9 +63,9 @@ def open_from_app(ctx: Ctx, instance: Instance, body: dict[str, Any]) -> dict[st
     inbox.check_room(ctx, instance)  # it will be told when a person closes the page
     surface_id = ctx.new_id("f")
     state: Any = body.get("state") or {}
-    if fault := _unfit(*merge_patch.shape(state), "/state"):
+    if fault := _unfit(*shape(state), "/state"):
         raise fault
-    state = copy_json(state, "/state")
+    state = copy_decoded(state, "/state")
     change = merge_patch.Change.create(ctx.txn, surface_id, state, _state_schema(declared))
     _check_size(ctx, instance, change, before=None)
     ctx.cause = instance.cause
@@ -263,8 +264,8 @@ def _patch(ctx: Ctx, surface: Surface, base_revision: int | None, patch: Any, *,
         )
     if not isinstance(patch, dict):
         raise _invalid("/patch", "must be an object")
-    patch = copy_json(patch, "/patch")
-    size = len(canonical_json(patch))
+    patch = copy_decoded(patch, "/patch")
+    size = len(_measured(patch))
     if size > limits.SURFACE_PATCH_BYTES_MAX:
         raise _too_large("/patch", size, limits.SURFACE_PATCH_BYTES_MAX)
     instance = ctx.need(INSTANCES, (surface.instance_id,))
@@ -300,7 +301,7 @@ def _input(ctx: Ctx, surface_id: str, kind: str, payload: Any, more: dict[str, A
     surface = _existing(ctx, surface_id)
     SURFACE.next(surface.state, SurfaceEvent.INPUT)
     surface = _charged(ctx, surface, "person", payload, "/payload")
-    size = len(canonical_json(copy_json(payload, "/payload")))
+    size = len(_measured(copy_decoded(payload, "/payload")))
     if size > limits.SURFACE_PAYLOAD_BYTES_MAX:
         raise _too_large("/payload", size, limits.SURFACE_PAYLOAD_BYTES_MAX)
     inbox.append(ctx, surface.instance_id, kind, {"surface_id": surface_id, **more, "payload": payload})
@@ -362,7 +363,7 @@ def _charged(ctx: Ctx, surface: Surface, side: str, value: Any, path: str) -> Su
     Raises:
         LineUpError: ``rate_limited``, or ``message_invalid`` for what no budget would have room for.
     """
-    nodes, depth = merge_patch.shape(value)
+    nodes, depth = shape(value)
     unfit = _unfit(nodes, depth, path)
     budget, since_ms = (
         (surface.app_budget, surface.app_budget_ms)

@@ -245,7 +245,7 @@ class HostLink:
         if not subscribers:
             return
         body = {"revision": effect.revision, "changes": list(effect.changes)}
-        data = self._encoded("host.delta", body)
+        data = self._encoded("host.delta", body, checked=True)
         if data is None:  # too much for one message; who hears of the revision alone asks for a snapshot
             data = encode_message("host.delta", {"revision": effect.revision}, link="host", from_runtime=True)
         for peer in subscribers:
@@ -274,9 +274,9 @@ class HostLink:
             refusal["message"] = "the answer is over the size of one message; ask for less"
             self.socket.send(peer, encode_message(type_, refusal, link="host", from_runtime=True))
 
-    def _encoded(self, type_: str, body: dict[str, Any]) -> bytes | None:
+    def _encoded(self, type_: str, body: dict[str, Any], *, checked: bool = False) -> bytes | None:
         try:
-            return encode_message(type_, body, link="host", from_runtime=True)
+            return encode_message(type_, body, link="host", from_runtime=True, checked=checked)
         except LineUpError as error:
             self._log.error("host link: message cannot be sent", type=type_, error=str(error))
             return None

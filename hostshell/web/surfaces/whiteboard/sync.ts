@@ -17,6 +17,7 @@ const PACE_MS = 80; // about twelve patches a second: smooth to look at from ano
 const RETRY_MS = [100, 250, 500, 1000, 2000, 4000] as const;
 const CONFLICTS_MAX = 5; // then without the guard: a person's work must get through on the busiest board
 const BATCH_CHARS_MAX = 200_000; // a patch may have 512 KiB; characters outside ASCII take up to three bytes
+const BATCH_ELEMENTS_MAX = 500; // a patch may have 30,720 values and change 512 parts of a state; a large one holds everybody up
 
 /** Refusals that no retry changes. */
 const HOPELESS = new Set([
@@ -156,7 +157,7 @@ export class Sync {
     for (const [id, op] of waiting) {
       const wire = wireOf(this.known(id), op);
       const size = wire === undefined ? 0 : id.length + JSON.stringify(wire).length;
-      if (ops.size && chars + size > BATCH_CHARS_MAX) break;
+      if (ops.size && (chars + size > BATCH_CHARS_MAX || ops.size >= BATCH_ELEMENTS_MAX)) break;
       waiting.delete(id);
       if (wire === undefined) {
         this.ports.changed(new Set([id]));

@@ -209,6 +209,22 @@ describe("Sync", () => {
     expect(Object.keys(bench.state.elements as JsonObject)).toHaveLength(10);
   });
 
+  it("moves or removes any number of elements, a few hundred in each patch", async () => {
+    const bench = new Bench();
+    const page = bench.open();
+    const all = <T>(op: T) => Object.fromEntries(Array.from({ length: 1_800 }, (_, i) => [`e${i}`, op]));
+    page.want(all(put({ type: "rect", x: 1 })));
+    await page.settle();
+    page.want(all(merge({ x: 2 })));
+    await page.settle();
+    expect(bench.state.elements).toEqual(all({ type: "rect", x: 2 }));
+    page.want(all(GONE));
+    await page.settle();
+    expect(bench.state.elements).toEqual({});
+    for (const { patch } of page.sent)
+      expect(Object.keys(patch.elements as JsonObject).length).toBeLessThanOrEqual(500);
+  });
+
   it("says everything at once when its page goes away, and what comes of it is whole", async () => {
     const bench = new Bench();
     const page = bench.open();

@@ -14,8 +14,10 @@ from lineup_sdk import SDK, MiniApp, ToolCall
 app = MiniApp()
 PAGE = "surface/index.html"
 AT_ONCE = 32
-DEAREST = {"touched_in_many": 8}  # fewer of these: each of them waits for what the one before has cost
-WIDE = 4_000  # members of one object in one message; what more of them cost is in decision 0016
+DEAREST = dict.fromkeys(
+    ("touched_in_many", "scattered"), 8
+)  # fewer of these: each of them waits for what the one before has cost
+WIDE = 15_000  # members of one object in one message: about as many as may be said at once
 DENSE: dict[str, Any] = {f"k{n}": [0] * 1_000 for n in range(30)}  # about the most values of a message
 Message = tuple[str, dict[str, Any]]
 
@@ -78,9 +80,24 @@ async def emptied(call: ToolCall, sdk: SDK) -> Callable[[], Message]:
 
 
 async def touched_in_many(call: ToolCall, sdk: SDK) -> Callable[[], Message]:
+    """A member in every row of a full state."""
     surface_id = await full(sdk)
-    spread = {f"{n:x}": [0] for n in range(0, 20_000, 60)}
-    return lambda: ("surface.update", {"surface_id": surface_id, "patch": {"a": spread}})
+    a, b = ({f"{n:x}": [0] for n in range(*some, 60)} for some in ((0, 60_000), (60_000, 105_000)))
+    return lambda: ("surface.update", {"surface_id": surface_id, "patch": {"a": a, "b": b}})
+
+
+async def scattered(call: ToolCall, sdk: SDK) -> Callable[[], Message]:
+    """Many members in every row of one object, and numbers, of which each has to be looked at for its form."""
+    surface_id = await opened(sdk, {})
+    numbers = itertools.count()
+
+    def message() -> Message:
+        number = next(numbers)
+        forms = (number, 1.0 * number, 0.5 * number, 1e30 * number)
+        spread = {f"{n:x}": forms[n // 4 % 4] for n in range(number % 4, 60_000, 4)}
+        return "surface.update", {"surface_id": surface_id, "patch": {"a": spread}}
+
+    return message
 
 
 async def closed(call: ToolCall, sdk: SDK) -> Callable[[], Message]:
@@ -160,6 +177,7 @@ MESSAGES = {
         wide_patches,
         emptied,
         touched_in_many,
+        scattered,
         closed,
         unknown_surface,
         reopened,
