@@ -211,7 +211,7 @@ SURFACE_PART_LEVELS_MAX = 8
 SURFACE_PARTS_MAX = 3_072
 """rows in which the states of one instance's surfaces are kept; full ones of an ordinary shape take a thousand"""
 
-SURFACE_PARTS_PER_PATCH_MAX = 512
+SURFACE_PARTS_PER_PATCH_MAX = 384
 """of them in which one patch changes something; each is read and written, and everybody else waits meanwhile"""
 
 SURFACE_EVENT_NAME_LENGTH_MAX = 128
@@ -225,6 +225,9 @@ SURFACE_PAYLOAD_BYTES_MAX = 3 * MIB
 
 SURFACE_PATCHES_PER_SECOND_MAX = 120
 """patches of one surface by its MiniApp, and as many patches and events by the page; two per frame of a 60 Hz screen"""
+
+SURFACE_MESSAGE_NODES_MAX = 16_384
+"""values and keys of one patch, opening state, event or submit of a surface; more is said in several patches"""
 
 SURFACE_NODES_PER_PATCH = 256
 """values and keys that one of them may have; a larger one counts as several"""

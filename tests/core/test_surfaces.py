@@ -206,11 +206,11 @@ def test_the_largest_states_still_fit_into_one_welcome(stage: Any, owner: Instan
 
     def grow(n: int) -> Callable[[Any], Any]:
         stage.steady_ms += 1_000
-        return app_patch(owner, free, {f"k{n}-{i}": [i % 10] * 40 for i in range(700)})
+        return app_patch(owner, free, {f"k{n}-{i}": [i % 10] * 40 for i in range(350)})
 
-    for n in range(7):
+    for n in range(15):
         stage.run(grow(n))
-    assert stage.refused(grow(7)).code == "state_too_large"
+    assert stage.refused(grow(15)).code == "state_too_large"
     found = stage.run(lambda ctx: surfaces.open_surfaces(ctx, owner.instance_id))
     body = {
         "protocol": 1,
@@ -238,8 +238,8 @@ def test_ten_thousand_elements_are_few_rows(stage: Any, owner: Instance) -> None
         stage.run(app_patch(owner, free, {"elements": named}))
 
     pen = {"type": "pen", "color": "ink", "width": 4, "points": "AAB" * 40}
-    for n in range(0, 10_000, 2_000):
-        draw(n, 2_000, pen)
+    for n in range(0, 10_000, 1_000):
+        draw(n, 1_000, pen)
     root = stage.look(lambda txn: merge_patch.root_of(txn, free))
     assert root.bytes > 1_800_000
     assert root.rows <= limits.SURFACE_PARTS_MAX // 4
@@ -250,11 +250,11 @@ def test_ten_thousand_elements_are_few_rows(stage: Any, owner: Instance) -> None
 
     def tiny(first: int) -> Callable[[Any], Any]:
         stage.steady_ms += 1_000
-        return app_patch(owner, free, {"tiny": {f"{first + n:x}": {"z": n} for n in range(5_000)}})
+        return app_patch(owner, free, {"tiny": {f"{first + n:x}": {"z": n} for n in range(4_000)}})
 
-    for n in range(0, 55_000, 5_000):
+    for n in range(0, 56_000, 4_000):
         stage.run(tiny(n))
-    assert "may have 230000 values and keys" in stage.refused(tiny(55_000)).message
+    assert "may have 230000 values and keys" in stage.refused(tiny(56_000)).message
     assert stage.look(lambda txn: merge_patch.root_of(txn, free)).rows <= limits.SURFACE_PARTS_MAX // 4
 
 
@@ -284,7 +284,7 @@ def test_what_people_are_told_names_the_event_that_it_came_from() -> None:
 
 def test_a_large_patch_counts_as_several(stage: Any, owner: Instance, small_limits: Any) -> None:
     """What a patch costs goes by its values, whoever makes it; a refused one has been counted and not been copied."""
-    with small_limits(SURFACE_PATCHES_PER_SECOND_MAX=10, SURFACE_NODES_PER_PATCH=8):
+    with small_limits(SURFACE_PATCHES_PER_SECOND_MAX=10, SURFACE_NODES_PER_PATCH=8, SURFACE_MESSAGE_NODES_MAX=80):
         free = opened(stage, owner, {}, FREE)
         for patch in (app_patch(owner, free, {"a": [0] * 61}), page_patch(free, {"b": [0] * 61})):  # 64 values and keys
             stage.run(patch)

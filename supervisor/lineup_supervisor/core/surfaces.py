@@ -394,9 +394,10 @@ def _unfit(nodes: int, depth: int, path: str) -> LineUpError | None:
     """The refusal of what does not fit into every message that would carry it, None for what does."""
     if depth > limits.VALUE_DEPTH_MAX:
         return _invalid(path, f"must not be nested deeper than {limits.VALUE_DEPTH_MAX}")
-    most = limits.SURFACE_NODES_PER_PATCH * limits.SURFACE_PATCHES_PER_SECOND_MAX
-    if nodes > most:
-        return _invalid(path, f"must have at most {most} values and keys")
+    if nodes > limits.SURFACE_MESSAGE_NODES_MAX:
+        return _invalid(
+            path, f"must have at most {limits.SURFACE_MESSAGE_NODES_MAX} values and keys; say it in several"
+        )
     return None
 
 

@@ -17,8 +17,9 @@ AT_ONCE = 32
 DEAREST = dict.fromkeys(
     ("touched_in_many", "scattered"), 8
 )  # fewer of these: each of them waits for what the one before has cost
-WIDE = 15_000  # members of one object in one message: about as many as may be said at once
+WIDE = 8_000  # members of one object in one message: about as many as may be said at once
 DENSE: dict[str, Any] = {f"k{n}": [0] * 1_000 for n in range(30)}  # about the most values of a message
+DRAWN: dict[str, Any] = {f"k{n}": [0] * 1_000 for n in range(16)}  # about the most of one to a surface
 Message = tuple[str, dict[str, Any]]
 
 
@@ -57,7 +58,7 @@ async def choose(call: ToolCall, sdk: SDK) -> dict[str, Any]:
 
 async def patches(call: ToolCall, sdk: SDK) -> Callable[[], Message]:
     surface_id = await opened(sdk, {})
-    return lambda: ("surface.update", {"surface_id": surface_id, "patch": DENSE})
+    return lambda: ("surface.update", {"surface_id": surface_id, "patch": DRAWN})
 
 
 async def small_patches(call: ToolCall, sdk: SDK) -> Callable[[], Message]:
@@ -94,7 +95,7 @@ async def scattered(call: ToolCall, sdk: SDK) -> Callable[[], Message]:
     def message() -> Message:
         number = next(numbers)
         forms = (number, 1.0 * number, 0.5 * number, 1e30 * number)
-        spread = {f"{n:x}": forms[n // 4 % 4] for n in range(number % 4, 60_000, 4)}
+        spread = {f"{n:x}": forms[n // 8 % 4] for n in range(number % 8, 60_000, 8)}
         return "surface.update", {"surface_id": surface_id, "patch": {"a": spread}}
 
     return message
@@ -116,12 +117,12 @@ async def unknown_surface(call: ToolCall, sdk: SDK) -> Callable[[], Message]:
 
 
 async def reopened(call: ToolCall, sdk: SDK) -> Callable[[], Message]:
-    await opened(sdk, DENSE)
+    await opened(sdk, DRAWN)
     return lambda: ("surface.open", {"entry": PAGE})
 
 
 async def opened_and_closed(call: ToolCall, sdk: SDK) -> Callable[[], Message]:
-    return lambda: ("surface.open", {"entry": f"{PAGE}?", "state": DENSE})
+    return lambda: ("surface.open", {"entry": f"{PAGE}?", "state": DRAWN})
 
 
 async def saves(call: ToolCall, sdk: SDK) -> Callable[[], Message]:
