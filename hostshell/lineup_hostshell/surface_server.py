@@ -56,7 +56,11 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 # No policy that browsers know keeps a page from sending data over WebRTC. Whatever script runs in any realm of a load
 # comes from here, so each begins by taking the means away.
 _DISARM = b'for(const n of["RTCPeerConnection","webkitRTCPeerConnection","WebTransport"])delete globalThis[n];'
-_USE_STRICT = re.compile(rb"""\A(?>\s+|//[^\n]*\n|/\*.*?\*/)*+(?:"use strict"|'use strict')\s*;""", re.DOTALL)
+_LINE_END = rb"[\n\r]|\xe2\x80[\xa8\xa9]"  # as JavaScript counts lines: behind a comment that ends there is code
+_USE_STRICT = re.compile(
+    rb"""\A(?>\s+|//(?:(?!%b).)*+(?:%b)|/\*.*?\*/)*+(?:"use strict"|'use strict')\s*;""" % (_LINE_END, _LINE_END),
+    re.DOTALL,
+)
 _COMMENTS = rb"\s*(?:<!--.*?-->\s*)*"
 _HEAD = re.compile(
     rb"\A(?:\xef\xbb\xbf)?%b(?:<!doctype[^>]*>)?%b(?:<html(?:\s[^>]*)?>)?%b(?:<head(?:\s[^>]*)?>)?"

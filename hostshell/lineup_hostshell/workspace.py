@@ -143,8 +143,7 @@ class ShownSurfaces:
         if not is_id(surface_id):
             raise LineUpError("message_invalid", "/args/surface_id: must be an id")
         surface = await self._query("surface", {"surface_id": surface_id})
-        bundle = await self._query("bundle", {"digest": surface["digest"]})
-        folder = self._folder(bundle)
+        folder = self._folder(surface["digest"])
 
         def torn(load: Load) -> None:
             on_torn({"load_id": load.load_id, "surface_id": load.surface_id})
@@ -166,12 +165,11 @@ class ShownSurfaces:
     def surface_closed(self, surface_id: str) -> None:
         self.loads.close_surface(surface_id)
 
-    def _folder(self, bundle: dict[str, Any]) -> Path:
-        """The bundle's own copy in the home. Anything else would be a fault of the Runtime, and is not served."""
-        path = Path(bundle["path"])
-        if path.parent != self._apps or path.name != bundle["digest"] or not _DIGEST.fullmatch(path.name):
-            raise LineUpError("internal_error", "the bundle is not where bundles are kept")
-        return path
+    def _folder(self, digest: str) -> Path:
+        """The bundle's own copy in this home, wherever the home was when the bundle came into it."""
+        if not _DIGEST.fullmatch(digest):
+            raise LineUpError("internal_error", "the surface's bundle has no digest")
+        return self._apps / digest
 
 
 def _wanted_surface_port(run_dir: Path) -> int:

@@ -200,16 +200,18 @@ class WorkspaceLinks:
             if text is None:
                 tab.socket.close_with(UNSUPPORTED_DATA, "the workspace takes JSON text frames only")
                 continue
+            frame: object
             began = time.thread_time()
             try:
                 frame = decode_json(
                     text, bytes_max=REQUEST_BYTES_MAX, nodes_max=NODES_MAX, depth_max=INCOMING_DEPTH_MAX
                 )
             except LineUpError as error:
-                await self._refuse_unread(tab, text, error)
-                continue
+                frame = error
             cost_s = time.thread_time() - began
-            if not isinstance(frame, dict):
+            if isinstance(frame, LineUpError):
+                await self._refuse_unread(tab, text, frame)
+            elif not isinstance(frame, dict):
                 tab.socket.close_with(POLICY_VIOLATION, "a frame is an object")
             elif tab.phase is _Phase.STRANGER:
                 await self._authenticate(tab, frame)

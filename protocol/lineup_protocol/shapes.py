@@ -24,3 +24,20 @@ def shape(value: object) -> tuple[int, int]:
                 below += [item for item in items if isinstance(item, _CONTAINERS)]
         level = below
     return nodes, depth
+
+
+def has_bytes(value: object) -> bool:
+    """Whether ``value`` is bytes, or has some anywhere in it."""
+    level: list[Any] = [value]
+    while level:
+        kinds = set(map(type, level))
+        if bytes in kinds:
+            return True
+        if kinds <= _LEAVES:
+            return False
+        below: list[Any] = []
+        for container in level:
+            if isinstance(container, _CONTAINERS):
+                below += container.values() if isinstance(container, dict) else container
+        level = below
+    return False

@@ -15,16 +15,19 @@ import msgspec
 from lineup_protocol import limits
 from lineup_protocol.errors import LineUpError
 from lineup_protocol.pointers import Flaw, find_flaw, is_unicode, keep_duplicates, pointer
+from lineup_protocol.shapes import has_bytes
 
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 _LONG_DIGITS = re.compile(r"[0-9]{16}")
 # An unterminated string counts to the end of the text, so that nothing is scanned twice.
 _STRINGS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)', re.DOTALL)
-_BRACKETS = re.compile(r"[\[\]{}]")
+_ROUND = bytes.maketrans(b"[{]}", b"(())")
+_NO_BRACKETS = bytes(octet for octet in range(256) if octet not in b"[{]}")
 # Where an item begins and is a float; an id or a time within a string is none. A false alarm only costs time.
 _FLOAT_IN_TEXT = re.compile(r"[:,\[]-?[0-9]+[.eE]")
 
 
+_BYTES_MARK = re.compile(rb"[\xc4-\xc6]")  # how bytes begin in msgpack, or an octet of something else
 _SAME = frozenset((str, int, bool, type(None)))  # no float is in them
 
 
@@ -44,9 +47,7 @@ def decode_json(
         LineUpError: ``message_too_large``, or ``message_invalid`` with ``detail = {path, rule}``.
     """
     text = _as_text(text, bytes_max)
-    _check_depth(text, depth_max)
-    if nodes_max is not None and _values_most(text) > nodes_max and _values_most(_STRINGS.sub('""', text)) > nodes_max:
-        raise _invalid("/", f"is in a message of more than {nodes_max} values")
+    _check_measure(text, nodes_max, depth_max)
     decoder = _STRICT_LONG if _LONG_DIGITS.search(text) else _STRICT
     try:
         value: object = decoder.decode(text)
@@ -104,18 +105,17 @@ def copy_json(value: object, path: str = "") -> object:
 
 
 def copy_decoded(value: object, path: str = "") -> object:
-    """``copy_json`` for what a decoder of this protocol has read, made by C codecs: what is looked at here is only
-    whether bytes are in it, which some messages may have somewhere.
+    """``copy_json`` for what a decoder of this protocol has read, made by C codecs: it is only looked for bytes, which
+    some messages may have somewhere.
 
     Raises:
         LineUpError: ``message_invalid`` as ``copy_json``.
     """
-    try:
-        copied: object = msgspec.json.decode(msgspec.json.encode(value))
-    except (TypeError, ValueError, RecursionError):
+    packed = msgspec.msgpack.encode(value)
+    if _BYTES_MARK.search(packed) and has_bytes(value):
         return copy_json(value, path)
-    # What JSON has no form for came back as something else.
-    return copied if copied == value else copy_json(value, path)
+    copied: object = msgspec.msgpack.decode(packed)
+    return copied
 
 
 class _NoValue(Exception):
@@ -248,17 +248,31 @@ def _as_text(text: str | bytes, bytes_max: int) -> str:
     return decoded
 
 
-def _check_depth(text: str, depth_max: int) -> None:
-    if text.count("[") + text.count("{") <= depth_max:
+def _check_measure(text: str, nodes_max: int | None, depth_max: int) -> None:
+    """Refuse too many values or levels before anything is built, at a cost that goes by the text's length alone."""
+    is_deep = text.count("[") + text.count("{") > depth_max
+    is_much = nodes_max is not None and _values_most(text) > nodes_max
+    if not is_deep and not is_much:
         return
-    depth = 0
-    for bracket in _BRACKETS.findall(_STRINGS.sub("", text)):
-        if bracket in "[{":
-            depth += 1
-            if depth > depth_max:
-                raise _invalid("/", f"is nested deeper than {depth_max}")
-        else:
-            depth -= 1
+    # Each string has one quote or two without a backslash before them, so these are more strings than there may be.
+    if nodes_max is not None and text.count('"') - text.count('\\"') > 2 * nodes_max:
+        raise _too_much(nodes_max)
+    bare = _STRINGS.sub('""', text)
+    if nodes_max is not None and is_much and _values_most(bare) > nodes_max:
+        raise _too_much(nodes_max)
+    if is_deep and _is_deeper(bare, depth_max):
+        raise _invalid("/", f"is nested deeper than {depth_max}")
+
+
+def _is_deeper(bare: str, depth_max: int) -> bool:
+    """Whether containers in a text without strings stand deeper in one another: each round takes the innermost away."""
+    brackets = bare.encode("ascii", "replace").translate(_ROUND, _NO_BRACKETS)
+    for _ in range(depth_max):
+        fewer = brackets.replace(b"()", b"")
+        if len(fewer) == len(brackets):
+            break
+        brackets = fewer
+    return b"()" in brackets or brackets.count(b"(") > depth_max  # what is left of another kind is not even JSON
 
 
 def _values_most(text: str) -> int:
@@ -268,6 +282,10 @@ def _values_most(text: str) -> int:
     commas_and_colons = text.count(",") + text.count(":")
     containers = text.count("[") + text.count("{") - text.count("[]") - text.count("{}")
     return 1 + commas_and_colons + max(0, containers)
+
+
+def _too_much(nodes_max: int) -> LineUpError:
+    return _invalid("/", f"is in a message of more than {nodes_max} values")
 
 
 def _name_the_place(text: str) -> NoReturn:

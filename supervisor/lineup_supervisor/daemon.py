@@ -52,7 +52,7 @@ from lineup_supervisor.edges.systemd import notify
 from lineup_supervisor.edges.transport import HostSocket
 from lineup_supervisor.edges.upkeep import Recurring, every, told
 from lineup_supervisor.edges.workers import HostSettings, WorkerHost
-from lineup_supervisor.engine import Engine, Outcome, answers
+from lineup_supervisor.engine import Engine, Outcome, answers, is_ack
 from lineup_supervisor.home import Home, ensure_agent_token, remove_leftovers, write_private
 from lineup_supervisor.home_files import HomeFiles
 from lineup_supervisor.isolation import Isolation, find_isolation
@@ -114,6 +114,7 @@ class Daemon:
         self._message_bytes = 0  # of the host link's message that is being dealt with
         self._tasks: list[asyncio.Task[None]] = []
         self._due: tuple[int | None, int | None] = (None, None)
+        self._late_acks: dict[str, ev.AgentFrame] = {}  # the newest of each link, while too much waits
 
     # start
 
@@ -337,6 +338,9 @@ class Daemon:
     def submit(self, event: ev.AnyEvent, size: int = 0) -> None:
         """Hand one event to the core; a request is refused here when too much waits already. ``size``: its bytes, if
         whoever sent it waits while too many of them are in hand."""
+        if self.thread.is_crowded and is_ack(event):
+            self._late_acks[event.link_id] = event
+            return
         if self.thread.is_crowded and isinstance(event, ev.AgentFrame | ev.HostQuery | ev.HostAction | ev.HostWatch):
             error = LineUpError("rate_limited", "too much waits to be decided; try again later")
             for effect in answers(event, error, self.clock.now()):
@@ -361,6 +365,8 @@ class Daemon:
                 with told("counting what a worker sent"):
                     self.worker_link.committed(event, costs.get(event.event_id, 0.0))
         self.host.socket.read_on()
+        while self._late_acks and not self.thread.is_crowded:
+            self.thread.submit(self._late_acks.pop(next(iter(self._late_acks))))
         if outcome.retry_in_ms is None:
             self._due = outcome.next_due
             self._arm()

@@ -8,13 +8,14 @@ Laws:
 - An outcome's effects belong to transactions that are committed, but for queries, which write nothing.
 - Events are stepped in the order in which they came; what is kept for later goes before what comes later.
 - Every event that somebody waits for is answered once: by the core, ``internal_error`` or ``storage_full``.
+- What nobody sends again, as nobody hears whether it was taken, is kept: what happened, and acknowledgements.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeGuard, TypeVar
 
 import msgspec
 
@@ -33,6 +34,7 @@ RETRY_MS_MIN, RETRY_MS_MAX = 100, 5_000
 
 Step = Callable[[Txn, Any, ev.Now], list[Any]]
 NextDue = Callable[[Txn], tuple[int | None, int | None]]
+_ACK = "lineup.v1.ack"
 _REQUESTS = (ev.AgentFrame, ev.HostQuery, ev.HostAction, ev.HostWatch)
 _REFUSAL = LineUpError("storage_full", "the store cannot be written; nothing was accepted")
 
@@ -199,6 +201,8 @@ class Engine:
         for event in batch:
             if isinstance(event, ev.HostQuery):
                 effects += self._query(event, now)
+            elif is_ack(event):
+                self._keep_ack(event)
             elif isinstance(event, _REQUESTS):
                 effects += answers(event, _REFUSAL, now)
             elif isinstance(event, ev.WorkerFrame) and len(self._kept) >= KEPT_EVENTS_MAX:
@@ -206,6 +210,11 @@ class Engine:
             else:
                 self._kept.append(event)
         return effects
+
+    def _keep_ack(self, ack: ev.AgentFrame) -> None:
+        """The newest of each link says what those before it said, and what never came must not be held back for it."""
+        self._kept = [event for event in self._kept if not (is_ack(event) and event.link_id == ack.link_id)]
+        self._kept.append(ack)
 
     def _query(self, event: ev.HostQuery, now: ev.Now) -> list[fx.AnyEffect]:
         try:
@@ -224,6 +233,13 @@ class Engine:
         assert isinstance(error, LineUpError)
         self._on_fault(event, error)
         return answers(event, error, now)
+
+
+def is_ack(event: ev.AnyEvent) -> TypeGuard[ev.AgentFrame]:
+    """Whether it is an agent's acknowledgement: it has no receipt, so that nobody would send a refused one again, and
+    what its window holds back would never come.
+    """
+    return isinstance(event, ev.AgentFrame) and isinstance(event.frame, dict) and event.frame.get("type") == _ACK
 
 
 def _is_full(error: Exception) -> bool:
@@ -279,4 +295,4 @@ def _agent_refusal(event: ev.AgentFrame, error: LineUpError, now: ev.Now) -> dic
     return answer
 
 
-_WITHOUT_RECEIPT = ("lineup.v1.hello", "lineup.v1.ack", "lineup.v1.ping")
+_WITHOUT_RECEIPT = ("lineup.v1.hello", _ACK, "lineup.v1.ping")

@@ -268,6 +268,22 @@ def test_a_full_store_refuses_requests_and_keeps_what_happened(bench: Bench) -> 
     assert bench.engine.kept == 0
 
 
+def test_of_the_acknowledgements_to_a_full_store_the_newest_of_each_link_is_kept(bench: Bench) -> None:
+    """Nobody sends one again, and what is behind a full window would never come."""
+
+    def ack(name: str, link_id: str) -> ev.AgentFrame:
+        return ev.AgentFrame(event_id=name, link_id=link_id, frame={"type": "lineup.v1.ack", "message_id": name})
+
+    bench.store.full = True
+    outcome = bench.run(ack("a1", "l1"), ack("b1", "l2"), wake("w"), ack("a2", "l1"))
+    assert outcome.effects == ()
+    bench.run(ack("a3", "l1"))
+    assert bench.engine.kept == 3
+    bench.store.full = False
+    bench.run()
+    assert bench.lines == ["b1", "w", "a3"]
+
+
 def test_a_store_that_fills_up_while_a_bug_is_looked_for_loses_nothing(bench: Bench) -> None:
     real = bench.store.transact
     commits = 0

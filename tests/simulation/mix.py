@@ -67,6 +67,7 @@ class Mix:
     restarts_max: int = 5
     inbox_max: int = 0  # items that wait for one instance; 0 leaves the protocol's own bound
     inbox_bytes_max: int = 0  # bytes that wait for one MiniApp; likewise
+    window_max: int = 0  # messages under way to one agent; likewise
     focus_max: int = 0  # MiniApps in the focus of one conversation; likewise
     kept_max: int = 0  # of each kind that retention bounds; 0 leaves the policy's own bounds
     audit_rows_max: int = 0
@@ -101,6 +102,7 @@ def draw(rng: random.Random) -> Mix:
     mix.inbox_max = rng.choice((0, 0, 3, 8))
     mix.inbox_bytes_max = rng.choice((0, 0, 3_000))
     mix.focus_max = rng.choice((0, 0, 2))
+    mix.window_max = rng.choice((0, 0, 1, 4))
     return mix
 
 

@@ -72,11 +72,12 @@ def run(seed: int, steps: int, *, keep: Callable[[int], bool] = lambda index: Tr
 
 @contextmanager
 def small_inboxes(mix: Mix) -> Iterator[None]:
-    """Inboxes, and a focus, that a short run fills, if the mix says so."""
+    """Inboxes, windows and a focus that a short run fills, if the mix says so."""
     wanted = {
         "INBOX_MESSAGES_PER_INSTANCE_MAX": mix.inbox_max,
         "INBOX_BYTES_PER_APP_MAX": mix.inbox_bytes_max,
         "FOCUS_DEPTH_MAX": mix.focus_max,
+        "OUTBOX_WINDOW_MESSAGES_MAX": mix.window_max,
     }
     before = {name: getattr(limits, name) for name, value in wanted.items() if value}
     for name in before:

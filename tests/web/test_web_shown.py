@@ -45,10 +45,9 @@ class FakeRuntime:
         return answer
 
     async def query(self, name: str, args: dict[str, Any] | None = None) -> Any:
-        if name == "surface":
-            row = {"digest": DIGEST, "entry": "index.html", "title": "", "revision": 0, "state": {}}
-            return row | {"surface_id": (args or {})["surface_id"]}
-        return {"path": str(self.apps / DIGEST), "digest": DIGEST}
+        assert name == "surface"
+        row = {"digest": DIGEST, "entry": "index.html", "title": "", "revision": 0, "state": {}}
+        return row | {"surface_id": (args or {})["surface_id"]}
 
 
 async def settled() -> None:

@@ -54,6 +54,11 @@ async def test_every_script_of_a_load_begins_by_giving_up_webrtc(workspace: Any,
         ('/* "use strict"; */main()', ""),
         ("'use strict'+1;main()", ""),
         ("/* never closed 'use strict';", ""),
+        # A comment ends where JavaScript says that a line does: what stands behind it is code.
+        ('//\rmain();\n"use strict";', ""),
+        ('// \u2028main();\n"use strict";', ""),
+        ('// \u2029main();\n"use strict";', ""),
+        ('// a \u2014 b\r\n// c\u2028"use strict";main()', '// a \u2014 b\r\n// c\u2028"use strict";'),
     ],
 )
 def test_a_scripts_strictness_stays_as_it_is(script: str, before: str) -> None:
@@ -117,12 +122,12 @@ async def test_a_surface_that_is_not_open_has_no_load(workspace: Any, bundle: Pa
     assert (await page.ask("surface.load"))["code"] == "message_invalid"
 
 
-@pytest.mark.parametrize("path", ["/etc", "apps/{digest}", "{apps}/../apps/{digest}", "{apps}/{digest}/surface"])
+@pytest.mark.parametrize("digest", ["/etc", "../apps/{digest}", "{digest}/surface", "{digest}\n", ".", ""])
 async def test_a_bundle_is_served_from_where_bundles_are_kept_and_nowhere_else(
-    workspace: Any, bundle: Path, path: str
+    workspace: Any, bundle: Path, digest: str
 ) -> None:
-    path = path.format(apps=bundle.parent, digest=bundle.name)
-    workspace.answers.queries["bundle"] = lambda args: {"digest": bundle.name, "path": path}
+    surface = workspace.answers.queries["surface"]({})
+    workspace.answers.queries["surface"] = lambda args: surface | {"digest": digest.format(digest=bundle.name)}
     page = await workspace.enter()
     assert (await page.ask("surface.load", surface_id="f-1"))["code"] == "internal_error"
 

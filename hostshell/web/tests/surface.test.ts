@@ -81,6 +81,26 @@ describe("a surface's load", () => {
     expect(onReady).toHaveBeenCalled();
   });
 
+  it("gets its world again when it says again that it is ready, but not at once", async () => {
+    let reads = 0;
+    runtime.reading = async () => {
+      reads += 1;
+    };
+    for (let i = 0; i < 50; i++) port.postMessage({ t: "ready" });
+    await flushed();
+    expect(reads).toBe(1);
+    await vi.waitFor(
+      () => expect(said.filter((message) => message.t === "projection")).toHaveLength(2),
+      5_000,
+    );
+    expect(reads).toBe(2);
+    port.postMessage({ t: "ready" });
+    await flushed();
+    host.close();
+    await new Promise((resolve) => setTimeout(resolve, 1_200));
+    expect(reads).toBe(2);
+  });
+
   it("speaks for its own surface, whatever it says of itself", async () => {
     port.postMessage({ t: "update", id: 1, surface_id: "f-9", patch: { count: 2 }, base_revision: 4 });
     port.postMessage({ t: "event", id: 2, surface_id: "f-9", name: "x", payload: 1 });

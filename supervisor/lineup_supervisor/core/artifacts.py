@@ -15,7 +15,6 @@ import msgspec
 from lineup_protocol import limits
 from lineup_protocol.errors import LineUpError
 from lineup_protocol.shown_text import is_title
-from lineup_protocol.strict_json import decode_json
 from lineup_protocol.times import to_rfc3339
 from lineup_supervisor.core import effects as fx
 from lineup_supervisor.core import quotas
@@ -49,10 +48,14 @@ def _is_text(content: bytes) -> bool:
         return False
 
 
+_json_text = msgspec.json.Decoder(msgspec.Raw).decode  # by its grammar alone: nothing is built of it
+
+
 def _is_json(content: bytes) -> bool:
     try:
-        decode_json(content, bytes_max=limits.ARTIFACT_BYTES_MAX)
-    except LineUpError:
+        content.decode()
+        _json_text(content)
+    except (ValueError, RecursionError, msgspec.DecodeError):
         return False
     return True
 

@@ -35,7 +35,6 @@ from lineup_supervisor.core.schema import (
     ARTIFACTS,
     AUDIT,
     AUDIT_BY_SUBJECT,
-    BUNDLES,
     CALLS,
     CALLS_BY_TIME,
     INSTANCES,
@@ -255,13 +254,6 @@ def _artifacts(txn: Txn, ctx: Ctx, args: dict[str, Any]) -> dict[str, Any]:
     return page
 
 
-def _bundle(txn: Txn, ctx: Ctx, args: dict[str, Any]) -> dict[str, Any]:
-    row = txn.get(BUNDLES, (_id(args, "digest"),))
-    if row is None:
-        raise LineUpError("not_found", f"no bundle {args['digest']}")
-    return {"digest": row.digest, "path": row.path, "manifest": row.manifest}
-
-
 def _agents(txn: Txn, ctx: Ctx, args: dict[str, Any]) -> dict[str, Any]:
     """By id; ``next`` goes on."""
     scan = txn.scan(AGENTS, after=answers.after(args, str))
@@ -307,7 +299,6 @@ _QUERIES: dict[str, Callable[[Txn, Ctx, dict[str, Any]], Any]] = {
     "surface": _surface,
     "artifact": _artifact,
     "artifacts": _artifacts,
-    "bundle": _bundle,
     "grants": _grants,
     "agents": _agents,
     "notifications": _notifications,

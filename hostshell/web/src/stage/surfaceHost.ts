@@ -22,6 +22,7 @@ export interface Projection {
 const MESSAGE_BYTES_MAX = 3_400_000; // a little over the Runtime's own bound, which gives the exact answer
 const WAITING_MAX = 100;
 const READ_AGAIN_MS = 1_000;
+const GREET_APART_MS = 1_000; // a page that says again that it is ready is given the whole state again, which costs all
 const LAST_WORDS_MS = 2_000; // for a document's process to come to an end
 
 export class SurfaceHost {
@@ -34,6 +35,8 @@ export class SurfaceHost {
   private waiting = 0; // requests of the page without an answer
   private held: SurfacePatch[] = [];
   private readAgain: ReturnType<typeof setTimeout> | null = null;
+  private greetAgain: ReturnType<typeof setTimeout> | null = null;
+  private greeted = Number.NEGATIVE_INFINITY; // when
   private readonly stops: (() => void)[];
   private host: HostInfo;
   private projection: Projection;
@@ -69,6 +72,7 @@ export class SurfaceHost {
   close(): void {
     for (const stop of this.stops) stop();
     if (this.readAgain) clearTimeout(this.readAgain);
+    if (this.greetAgain) clearTimeout(this.greetAgain);
     this.port?.close();
     this.port = null;
   }
@@ -78,6 +82,7 @@ export class SurfaceHost {
     this.leaving = true;
     this.ready = false;
     if (this.readAgain) clearTimeout(this.readAgain);
+    if (this.greetAgain) clearTimeout(this.greetAgain);
     setTimeout(() => this.close(), LAST_WORDS_MS);
   }
 
@@ -192,6 +197,16 @@ export class SurfaceHost {
   }
 
   private async greet(): Promise<void> {
+    if (this.greetAgain) return;
+    const early = this.greeted + GREET_APART_MS - performance.now();
+    if (early > 0) {
+      this.greetAgain = setTimeout(() => {
+        this.greetAgain = null;
+        void this.greet();
+      }, early);
+      return;
+    }
+    this.greeted = performance.now();
     this.ready = true;
     this.send({ t: "host", host: { ...this.host } });
     await this.resync();

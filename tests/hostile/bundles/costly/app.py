@@ -143,6 +143,13 @@ async def results_of_nothing(call: ToolCall, sdk: SDK) -> Callable[[], Message]:
     return lambda: ("tool.complete", {"call_id": "nobodys", "result": DENSE})
 
 
+async def artifacts(call: ToolCall, sdk: SDK) -> Callable[[], Message]:
+    """Of so many values that only the last one shows that it is no JSON."""
+    content = b"[" + b"[]," * 690_000 + b"}"
+    body = {"call_id": call.call_id, "title": "t", "media_type": "application/json", "content": content}
+    return lambda: ("artifact.submit", body)
+
+
 async def questions(call: ToolCall, sdk: SDK) -> Callable[[], Message]:
     fields = [{"name": f"f{n}", "type": "text", "label": "x" * 60, "required": False} for n in range(400)]
     return lambda: ("ui.request", {"request": {"kind": "input", "title": "t", "fields": fields}})
@@ -187,6 +194,7 @@ MESSAGES = {
         oversized_saves,
         oversized_results,
         results_of_nothing,
+        artifacts,
         questions,
     )
 }
