@@ -114,6 +114,7 @@ class Daemon:
         self._message_bytes = 0  # of the host link's message that is being dealt with
         self._tasks: list[asyncio.Task[None]] = []
         self._due: tuple[int | None, int | None] = (None, None)
+        self._undecided: list[ev.WorkerFrame] = []  # they wait for room in the store
         self._late_acks: dict[str, ev.AgentFrame] = {}  # the newest of each link, while too much waits
 
     # start
@@ -360,8 +361,10 @@ class Daemon:
         except Exception as error:  # a bug: what is durable is sent again by the next run, this one cannot be trusted
             self._fail(error)
             return
-        for event in batch:  # when all that it has cost is known: what waits behind it goes now
-            if isinstance(event, ev.WorkerFrame):
+        frames = [*self._undecided, *(event for event in batch if isinstance(event, ev.WorkerFrame))]
+        self._undecided = [event for event in frames if event.event_id in outcome.kept]
+        for event in frames:  # when all that it has cost is known: what waits behind it goes now
+            if event.event_id not in outcome.kept:
                 with told("counting what a worker sent"):
                     self.worker_link.committed(event, costs.get(event.event_id, 0.0))
         self.host.socket.read_on()

@@ -35,6 +35,7 @@ RETRY_MS_MIN, RETRY_MS_MAX = 100, 5_000
 Step = Callable[[Txn, Any, ev.Now], list[Any]]
 NextDue = Callable[[Txn], tuple[int | None, int | None]]
 _ACK = "lineup.v1.ack"
+_LOOKS = (ev.HostQuery, ev.HostWatch)  # they write nothing
 _REQUESTS = (ev.AgentFrame, ev.HostQuery, ev.HostAction, ev.HostWatch)
 _REFUSAL = LineUpError("storage_full", "the store cannot be written; nothing was accepted")
 
@@ -57,6 +58,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     effects: tuple[fx.AnyEffect, ...]
     next_due: tuple[int | None, int | None]
     retry_in_ms: int | None = None
+    kept: frozenset[str] = frozenset()
+    """ids of events that are not decided yet: whoever sent them goes on waiting"""
 
 
 class EngineFailed(Exception):
@@ -109,7 +112,7 @@ class Engine:
         """
         if self._kept and now.steady_ms < self._retry_at_ms:
             effects = self._full(events, now)
-            return Outcome(effects=tuple(effects), next_due=self._due, retry_in_ms=self._retry_at_ms - now.steady_ms)
+            return self._outcome(effects, self._retry_at_ms - now.steady_ms)
         batch = [*self._kept, *events]
         self._kept = []
         self._lost = False
@@ -120,14 +123,18 @@ class Engine:
         elif batch:
             self._retry_ms = 0
         waits = self._retry_ms if self._kept or self._lost else None
-        return Outcome(effects=tuple(effects), next_due=self._due, retry_in_ms=waits)
+        return self._outcome(effects, waits)
+
+    def _outcome(self, effects: Sequence[fx.AnyEffect], retry_in_ms: int | None) -> Outcome:
+        kept = frozenset(event.event_id for event in self._kept)
+        return Outcome(effects=tuple(effects), next_due=self._due, retry_in_ms=retry_in_ms, kept=kept)
 
     def _try(self, batch: Sequence[ev.AnyEvent], now: ev.Now) -> list[fx.AnyEffect]:
         try:
-            only_asked = all(isinstance(event, ev.HostQuery) for event in batch)
+            only_asked = all(isinstance(event, _LOOKS) for event in batch)
             effects = self._look(batch, now) if only_asked else self._commit(batch, now)
         except Exception as error:
-            may_be_a_query = _is_damage(error) and any(isinstance(event, ev.HostQuery) for event in batch)
+            may_be_a_query = _is_damage(error) and any(isinstance(event, _LOOKS) for event in batch)
             if _is_fatal(error) and not may_be_a_query:
                 raise
             return self._full(batch, now) if _is_full(error) else self._one_by_one(batch, now)
@@ -169,11 +176,11 @@ class Engine:
         effects: list[fx.AnyEffect] = []
         for at, event in enumerate(batch):
             try:
-                look = isinstance(event, ev.HostQuery)
+                look = isinstance(event, _LOOKS)
                 effects += self._look([event], now) if look else self._commit([event], now)
                 self._errors_in_a_row = 0
             except Exception as error:
-                if isinstance(event, ev.HostQuery) and _is_damage(error):
+                if isinstance(event, _LOOKS) and _is_damage(error):
                     effects += self._unreadable(event, error, now)
                     continue
                 if _is_fatal(error):
@@ -199,7 +206,7 @@ class Engine:
         """Nothing can be written: refuse requests, answer what only reads, keep the rest in order."""
         effects: list[fx.AnyEffect] = []
         for event in batch:
-            if isinstance(event, ev.HostQuery):
+            if isinstance(event, _LOOKS):
                 effects += self._query(event, now)
             elif is_ack(event):
                 self._keep_ack(event)
@@ -216,7 +223,7 @@ class Engine:
         self._kept = [event for event in self._kept if not (is_ack(event) and event.link_id == ack.link_id)]
         self._kept.append(ack)
 
-    def _query(self, event: ev.HostQuery, now: ev.Now) -> list[fx.AnyEffect]:
+    def _query(self, event: ev.HostQuery | ev.HostWatch, now: ev.Now) -> list[fx.AnyEffect]:
         try:
             return self._look([event], now)
         except Exception as error:
@@ -228,7 +235,7 @@ class Engine:
                 return answers(event, _REFUSAL, now)
             return self._fault(event, error, now)
 
-    def _unreadable(self, event: ev.HostQuery, error: Exception, now: ev.Now) -> list[fx.AnyEffect]:
+    def _unreadable(self, event: ev.HostQuery | ev.HostWatch, error: Exception, now: ev.Now) -> list[fx.AnyEffect]:
         """Whoever only looks is told what is damaged, and ends nobody's work: what is decided is not built on it."""
         assert isinstance(error, LineUpError)
         self._on_fault(event, error)

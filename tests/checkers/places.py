@@ -56,7 +56,8 @@ def check_who_waits(history: History) -> Iterator[Fault]:
     places = Counter(app for _, app in waits.places)
     for instance_id, app in waits.waiting:
         has_share = app != CHAT and places[app] >= max(1, history.workers_max // 2)
-        could = [other for other, its in waits.could_go if its == app or not has_share]
+        kept = app != CHAT and places[CHAT] <= history.workers_max // 8  # nobody else gets the place of an Interact
+        could = [other for other, its in waits.could_go if its == app or not (has_share or (kept and its == CHAT))]
         if could:
             yield Fault("places", f"{instance_id} waits for a place, and {could} have one without need")
 

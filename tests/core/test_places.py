@@ -219,7 +219,7 @@ def test_interact_has_places_that_nobody_else_gets_and_as_many_as_there_are() ->
         chat = core.start("chat")
         chat.take_all()
         if n < 2:
-            assert chat.stopped == "reclaimed" or n == 0
+            assert chat.stopped is None, "nobody else could have its place"
             core.send("message.text", {"text": "hello"}, conversation=f"c{n + 1}")
             assert chat.stopped == "reclaimed", "one conversation after the other"
             chat.exit("stopped")
@@ -228,6 +228,37 @@ def test_interact_has_places_that_nobody_else_gets_and_as_many_as_there_are() ->
         core.advance(61)
         chat.exit("stopped")
     assert len(core.unstarted) == 0
+
+
+def test_an_interact_is_not_let_go_of_for_a_place_that_is_kept_for_it() -> None:
+    core = house(8, "lab", "lab2", "lab3")
+    _ = [busy(core, "lab", n) for n in range(4)] + [busy(core, "lab2", n) for n in range(3)]
+    core.send("message.text", {"text": "hi"}, conversation="c1")
+    chat = core.start("chat")
+    chat.take_all()
+    core.call_accepted("lab3.safe", call_id="v", conversation="other")
+    core.advance(1)
+    assert chat.stopped is None, "nobody else could have its place"
+    assert [w.app_scope for w in core.unstarted] == []
+
+
+def test_of_idle_interacts_only_as_many_make_room_as_others_can_use() -> None:
+    core = house(16, "lab", "lab2", "lab3")
+    boards = [board(core, app, n) for app in ("lab", "lab2") for n in range(6)]
+    chats = []
+    for conversation in ("c1", "c2", "c3", "c4"):
+        core.send("message.text", {"text": "hi"}, conversation=conversation)
+        chats.append(core.start("chat"))
+        chats[-1].take_all()
+    core.call_accepted("lab3.safe", call_id="v", conversation="other")
+    assert [w.stopped for w in chats].count("reclaimed") == 1, "it has two more than are kept for it"
+    assert not any(w.stopped for w in boards)
+    next(w for w in chats if w.stopped).exit("stopped")
+    assert [w.app_scope for w in core.unstarted] == ["lab3"]
+    core.call_accepted("lab3.safe", call_id="w", conversation="another")
+    core.call_accepted("lab3.safe", call_id="x", conversation="third")
+    assert [w.stopped for w in chats].count("reclaimed") == 2
+    assert [w.stopped for w in boards].count("reclaimed") == 1, "and then who waits for a person"
 
 
 def test_interact_alone_may_have_every_place() -> None:

@@ -42,7 +42,7 @@ def step(txn: Any, event: Any, now: ev.Now) -> list[Any]:
     if "bug" in event.event_id:
         txn.put(LINES, ("half",), Line("half"))
         raise ZeroDivisionError(event.event_id)
-    if isinstance(event, ev.HostQuery):
+    if isinstance(event, ev.HostQuery | ev.HostWatch):
         return [fx.ReplyHost(reply_to=event.reply_to, accepted=True, detail=len(list(txn.scan(LINES))))]
     last = next(txn.scan(LINES, reverse=True), ((-1,), None))[0][0]
     txn.put(LINES, (last + 1,), Line(event.event_id))
@@ -55,6 +55,10 @@ def wake(name: str) -> ev.Wake:
 
 def query(name: str) -> ev.HostQuery:
     return ev.HostQuery(event_id=name, reply_to=f"to-{name}", name="status", args={})
+
+
+def watch(name: str) -> ev.HostWatch:
+    return ev.HostWatch(event_id=name, reply_to=f"to-{name}", agent_id="a", call_id="k")
 
 
 def action(name: str) -> ev.HostAction:
@@ -242,13 +246,14 @@ def test_a_full_store_refuses_requests_and_keeps_what_happened(bench: Bench) -> 
     bench.run(wake("first"))
     bench.store.full = True
     frame = {"type": "lineup.v1.tool.call", "message_id": "m1"}
-    outcome = bench.run(wake("a"), action("b"), agent("c", frame), query("q"), worker("d", "m2"))
+    outcome = bench.run(wake("a"), action("b"), agent("c", frame), query("q"), watch("w"), worker("d", "m2"))
     assert bench.lines == ["first"]
     by_type = {type(effect): effect for effect in outcome.effects}
-    assert len(outcome.effects) == 3
+    assert len(outcome.effects) == 4
+    assert outcome.kept == {"a", "d"}, "whoever sent these is not to send more yet"
     assert by_type[fx.SendAgent].frames[0]["payload"]["code"] == "storage_full"
     replies = {e.reply_to: (e.accepted, e.code) for e in outcome.effects if isinstance(e, fx.ReplyHost)}
-    assert replies == {"to-b": (False, "storage_full"), "to-q": (True, None)}
+    assert replies == {"to-b": (False, "storage_full"), "to-q": (True, None), "to-w": (True, None)}
     assert bench.engine.kept == 2
     assert bench.faults == []
     assert outcome.retry_in_ms == 100

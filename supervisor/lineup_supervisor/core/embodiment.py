@@ -229,6 +229,12 @@ def _kept_places(ctx: Ctx) -> int:
     return max(0, ctx.policy.workers_max // _ONE_IN - interact.places)
 
 
+def _places_to_give(ctx: Ctx) -> int:
+    """How many of Interact's workers, the leaving ones too, give others a place by leaving: the rest's are kept."""
+    interact = ctx.get(STARTS, (instances.CHAT_SCOPE,)) or Starts()
+    return max(0, interact.places - ctx.policy.workers_max // _ONE_IN)
+
+
 def _has_place(ctx: Ctx, app_scope: str, starts: Starts) -> bool:
     """One more process of this MiniApp may be started now, as far as places go."""
     free = ctx.policy.workers_max - ctx.meta.workers_live
@@ -258,20 +264,27 @@ def _make_room(ctx: Ctx) -> None:
     if ctx.txn.first(SPARE, ()) is None:
         return  # nobody can go, and a full house costs no event more than an empty one
     share, most = _share(ctx), _share_of_places(ctx)
-    waiting = going = 0
+    waiting = going = interact_waits = interact_goes = 0
     for (scope, *_), starts in list(ctx.txn.scan(STARTS)):
         is_blocked = bool(starts.waiting) and starts.under_way < share and not _has_place(ctx, str(scope), starts)
-        if scope == instances.CHAT_SCOPE or starts.places < most:
+        if scope == instances.CHAT_SCOPE:
+            interact_waits, interact_goes = starts.waiting * is_blocked, starts.going
+            continue
+        if starts.places < most:
             going += starts.going
-            waiting += (starts.waiting if scope == instances.CHAT_SCOPE else _fewer(starts, most)) * is_blocked
+            waiting += _fewer(starts, most) * is_blocked
             continue
         going += max(0, starts.going - starts.waiting)  # the others of them are for its own
         if is_blocked:
             for _ in range(starts.going, starts.waiting):
                 if not _let_go_of_one(ctx, str(scope)):
                     break
-    for _ in range(going, waiting):
+    for _ in range(going + interact_goes, interact_waits):
         if not _let_go_of_one(ctx):
+            return
+    left = max(0, going - max(0, interact_waits - interact_goes)) + min(interact_goes, _places_to_give(ctx))
+    for _ in range(left, waiting):
+        if not _let_go_of_one(ctx, for_others=True):
             return
 
 
@@ -549,11 +562,21 @@ def _forget_spare(ctx: Ctx, instance_id: str) -> None:
     ctx.delete(SPARE, (ctx.need(INSTANCES, (instance_id,)).app_scope, instance_id))
 
 
-def _let_go_of_one(ctx: Ctx, app_scope: str = "") -> bool:
+def _let_go_of_one(ctx: Ctx, app_scope: str = "", *, for_others: bool = False) -> bool:
     """Stop the least recently used worker whose going loses nothing, of one MiniApp or of all: first who has nothing to
-    do, then who waits for a person, which rests from then on. False if there is none."""
+    do, then who waits for a person, which rests from then on. ``for_others``: not one of Interact whose place would be
+    kept for it. False if there is none."""
+    interact = ctx.get(STARTS, (instances.CHAT_SCOPE,)) or Starts()
+    may_be_interact = not for_others or interact.going < _places_to_give(ctx)
     spares = ctx.txn.scan(SPARE, (app_scope,) if app_scope else ())
-    found = min(((spare.waits, spare.last_used_ms, str(key[1])) for key, spare in spares), default=None)
+    found = min(
+        (
+            (spare.waits, spare.last_used_ms, str(key[1]))
+            for key, spare in spares
+            if may_be_interact or key[0] != instances.CHAT_SCOPE
+        ),
+        default=None,
+    )
     if found is None:
         return False
     waits, _, instance_id = found

@@ -187,6 +187,7 @@ def _starts(txn: Txn) -> Iterator[str]:
         if count > most:
             yield f"{count} starts of {app} are under way, {most} may be"
     kept = max(0, meta.policy.workers_max // 8 - places[CHAT_SCOPE])
+    to_give = max(0, places[CHAT_SCOPE] - meta.policy.workers_max // 8)  # Interact's that others would get
     half = max(1, meta.policy.workers_max // 2)
     for app, count in places.items():
         if app != CHAT_SCOPE and count > half:
@@ -199,7 +200,12 @@ def _starts(txn: Txn) -> Iterator[str]:
         has_share = app != CHAT_SCOPE and places[app] >= half
         if not has_share and free > (0 if app == CHAT_SCOPE else kept):
             yield f"{app} waits to be started though there is room"
-        elif not (going[app] if has_share else going.total()) and txn.first(SPARE, (app,) if has_share else ()):
+            continue
+        theirs, goes = ({app}, going[app]) if has_share else ({*places}, going.total())
+        if app != CHAT_SCOPE and not has_share:
+            theirs -= {CHAT_SCOPE} if going[CHAT_SCOPE] >= to_give else set()
+            goes -= max(0, going[CHAT_SCOPE] - to_give)
+        if not goes and any(txn.first(SPARE, (other,)) for other in theirs):
             yield f"{app} waits to be started, and nobody is let go of though somebody can be"
 
 
