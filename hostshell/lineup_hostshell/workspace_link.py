@@ -277,7 +277,7 @@ class WorkspaceLinks:
         if name not in ACTIONS and not name.startswith(ACTION_FAMILIES):
             raise LineUpError("unauthorized", "this is no action of a person; use the command line")
         body = {"action_id": action_id, "name": name, "args": args}
-        self._relay(tab, id_, await self._runtime.begin("host.action", body))
+        self._relay(tab, id_, await self._runtime.begin("host.action", body), of_action=True)
 
     async def _ask(self, tab: _Tab, id_: str, name: str, args: dict[str, Any]) -> None:
         if name == "surface.load":
@@ -302,8 +302,14 @@ class WorkspaceLinks:
             result = _refusal(error)
         self._answer(tab, id_, result)
 
-    def _relay(self, tab: _Tab, id_: str, answer: Answer, shown: Detail | None = None) -> None:
-        """Answer the page when the Runtime has answered; without a task per question."""
+    def _relay(
+        self, tab: _Tab, id_: str, answer: Answer, shown: Detail | None = None, *, of_action: bool = False
+    ) -> None:
+        """Answer the page when the Runtime has answered; without a task per question.
+
+        An action without an answer may be done all the same. It is not for us to call it refused: the page is let go,
+        and asks again for the same one when it is back.
+        """
 
         def answered(done: Answer) -> None:
             if done.cancelled():
@@ -313,6 +319,10 @@ class WorkspaceLinks:
                 if shown is not None and result["accepted"]:
                     result["detail"] = shown(result["detail"])
             except Exception as error:
+                if of_action and isinstance(error, LineUpError) and error.code == "no_runtime":
+                    tab.room.release()
+                    self._end(tab, "the Runtime has not answered; reconnect and ask again", error.message)
+                    return
                 result = _refusal(error)
             self._answer(tab, id_, result)
 

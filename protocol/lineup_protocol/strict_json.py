@@ -19,8 +19,8 @@ from lineup_protocol.shapes import has_bytes
 
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 _LONG_DIGITS = re.compile(r"[0-9]{16}")
-# An unterminated string counts to the end of the text, so that nothing is scanned twice.
-_STRINGS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)', re.DOTALL)
+# Of a text without escaped quotes. An unterminated string counts to the end, so that nothing is scanned twice.
+_STRINGS = re.compile(r'"[^"]*(?:"|\Z)')
 _ROUND = bytes.maketrans(b"[{]}", b"(())")
 _NO_BRACKETS = bytes(octet for octet in range(256) if octet not in b"[{]}")
 # Where an item begins and is a float; an id or a time within a string is none. A false alarm only costs time.
@@ -257,7 +257,7 @@ def _check_measure(text: str, nodes_max: int | None, depth_max: int) -> None:
     # Each string has one quote or two without a backslash before them, so these are more strings than there may be.
     if nodes_max is not None and text.count('"') - text.count('\\"') > 2 * nodes_max:
         raise _too_much(nodes_max)
-    bare = _STRINGS.sub('""', text)
+    bare = _STRINGS.sub('""', text.replace("\\\\", "").replace('\\"', ""))  # in pairs from the left, as they are read
     if nodes_max is not None and is_much and _values_most(bare) > nodes_max:
         raise _too_much(nodes_max)
     if is_deep and _is_deeper(bare, depth_max):

@@ -40,6 +40,7 @@ class _Worker:
     answered: bool = True
     is_ready: bool = False
     waiting: int = 0  # messages of it in its MiniApp's lane
+    undecided: int = 0  # handed on to the core; not all of them can be decided while the store is full
 
 
 class WorkerLink:
@@ -127,7 +128,10 @@ class WorkerLink:
         lane, size, more_s = self._undecided.pop(event.event_id)
         lane.decided(size, cost_s + more_s)
         worker = self._workers.get((event.instance_id, event.incarnation))
-        if worker is not None and worker.process is not None:
+        if worker is None:
+            return
+        worker.undecided -= 1
+        if worker.process is not None:
             worker.process.taken()
 
     def charge(self, event_id: str, cost_s: float) -> None:
@@ -214,6 +218,7 @@ class WorkerLink:
             worker.is_ready |= frame[0].get("type") == "worker.ready"
         event = ev.WorkerFrame(event_id=self._new_event_id(), instance_id=key[0], incarnation=key[1], frame=frame[0])
         self._undecided[event.event_id] = (lane, len(data), min(cost_s, CHEAP_S))
+        worker.undecided += 1
         self._submit(event)
         return True
 
@@ -244,7 +249,7 @@ class WorkerLink:
         for worker in list(self._workers.values()):
             if not worker.is_ready or worker.process is None:
                 continue  # loading the app has its own time limit, kept by the core
-            if worker.waiting:
+            if worker.waiting or worker.undecided:
                 continue  # it is we who do not read from it just now, and its answer may stand behind the rest
             worker.missed = 0 if worker.answered else worker.missed + 1
             if worker.missed >= self._missed_max:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
@@ -10,6 +11,9 @@ from checkers.history import Fault, History
 
 Row = dict[str, Any]
 ENDED = ("completed", "cancelled", "expired", "failed")
+INPUTS = ("surface.event", "surface.submit")
+FREQUENT = (*INPUTS, "surface.patch", "interaction.draft")
+REPEATABLE = ("interaction.present", "pages.shown")  # safe to do twice
 
 
 def check_answers(history: History) -> Iterator[Fault]:
@@ -56,20 +60,40 @@ def _rows(history: History, kind: str) -> Iterator[tuple[int, Row]]:
 
 
 def check_actions(history: History) -> Iterator[Fault]:
-    """The same action_id gets the same answer, whatever happens in between, but for refusals that ask to try again."""
+    """The same action_id gets the same answer, whatever happens in between, but for refusals that ask to try again. Of
+    what pages say very often only that is remembered which was taken, and not for ever."""
     first: dict[str, Row] = {}
-    repeatable = {
-        e.data["action_id"]
-        for e in history.host.of("action")
-        if e.data["name"]
-        in ("interaction.present", "interaction.draft", "surface.event", "surface.patch", "pages.shown")
-    }
+    name_of = {e.data["action_id"]: e.data["name"] for e in history.host.of("action")}
     for entry in history.host.of("reply"):
         answer = dict(entry.data)
-        if answer["code"] in ("storage_full", "rate_limited", "runtime_stopping") or answer["action_id"] in repeatable:
+        name = name_of[answer["action_id"]]
+        if answer["code"] in ("storage_full", "rate_limited", "runtime_stopping") or name in REPEATABLE:
+            continue
+        if name in FREQUENT and not answer["accepted"] and answer["action_id"] not in first:
             continue
         if first.setdefault(answer["action_id"], answer) != answer:
             yield Fault("actions", f"{answer['action_id']} was answered {first[answer['action_id']]}, then {answer}")
+
+
+def check_said_once(history: History) -> Iterator[Fault]:
+    """What a page says is delivered once, however often its action is sent: no more deliveries than there are ids."""
+    ids: dict[str, set[str]] = defaultdict(set)
+    for entry in history.host.of("action"):
+        if entry.data["name"] in INPUTS:
+            ids[_input(entry.data["name"], entry.data["args"])].add(entry.data["action_id"])
+    deliveries: dict[str, set[tuple[str, int]]] = defaultdict(set)
+    for log in history.workers.values():
+        for _, message in log.messages("received", "inbox.deliver"):
+            body = message["body"]
+            if body["kind"] in INPUTS and not str(body["body"].get("name", "")).startswith("lineup."):
+                deliveries[_input(body["kind"], body["body"])].add((log.instance_id, body["seq"]))
+    for what, seqs in deliveries.items():
+        if len(seqs) > len(ids[what]):
+            yield Fault("actions", f"{what} was said {len(ids[what])} times and delivered as {sorted(seqs)}")
+
+
+def _input(kind: str, args: Row) -> str:
+    return json.dumps([kind, args["surface_id"], args.get("name"), args.get("payload")], sort_keys=True)
 
 
 def check_focus(history: History) -> Iterator[Fault]:

@@ -15,6 +15,7 @@ CHECKERS = (
     workers.check_scope,
     people.check_answers,
     people.check_actions,
+    people.check_said_once,
     people.check_focus,
     operations.check_operations,
     refusals.check_refused,

@@ -165,6 +165,31 @@ def test_an_app_takes_the_screen_only_while_a_call_of_it_is_open(core: Core) -> 
     assert core.dump() == before
 
 
+@pytest.mark.parametrize("choice", ["front", "home", "back"])
+def test_what_a_person_has_chosen_stays_until_something_new_comes(core: Core, choice: str) -> None:
+    """An old call of another MiniApp is no reason to take the screen back from them, however often it asks."""
+    core.call_accepted("lab.direct", call_id="old")
+    eager = core.start("lab")
+    eager.take("old")
+    other = opened(core, "lab2")
+    eager.accept("lifecycle.foreground")
+    if choice == "front":
+        core.did("instance.front", instance_id=other.instance_id)
+    elif choice == "home":
+        core.did("conversation.home", conversation_id="c1")
+    else:
+        core.did("instance.back", instance_id=eager.instance_id)
+    before = focus(core)
+    assert before[-1] != "lab"
+    for _ in range(3):
+        assert eager.refused("lifecycle.foreground") == "lifecycle_denied"
+    assert focus(core) == before
+    core.advance(1)
+    core.call_accepted("lab.direct", call_id="new")
+    eager.accept("lifecycle.foreground")
+    assert focus(core)[-1] == "lab"
+
+
 def test_no_app_takes_the_screen_from_a_focusing_operation(core: Core) -> None:
     core.call_accepted("lab.direct", call_id="k1")
     worker = core.start("lab")
@@ -418,7 +443,7 @@ def test_a_call_that_keeps_the_screen_keeps_it_for_good(core: Core) -> None:
 
 def test_what_an_app_takes_for_such_a_call_is_given_back(core: Core) -> None:
     worker = opened(core, "lab")
-    core.did("conversation.home", conversation_id="c1")
+    worker.accept("lifecycle.background")
     worker.accept("lifecycle.foreground")
     worker.accept("tool.complete", call_id="k-lab", result=RESULT)
     assert focus(core) == ["chat"]

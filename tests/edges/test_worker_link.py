@@ -247,7 +247,7 @@ def pong(nonce: int, **more: Any) -> bytes:
     return encode({"type": "worker.pong", "body": {"nonce": nonce, **more}}, CAPS["worker", False])
 
 
-DEAR = {"x": [{}] * 4_040}
+DEAR = {"x": [{"": 0}] * 4_040}
 
 
 async def test_the_answer_to_a_ping_passes_what_waits(link: Link) -> None:
@@ -311,3 +311,19 @@ async def test_reading_and_deciding_are_counted_together(link: Link, monkeypatch
     assert not link.has_to_pay(), "one second was for nothing"
     link.commit(0.5)
     assert link.has_to_pay()
+
+
+async def test_who_is_not_read_from_while_the_store_is_full_is_not_hung(pair: Pair) -> None:
+    """As many of its messages as it has credit for wait for room in the store, so that its answers cannot be read."""
+    for n in range(64):
+        pair.worker.send({"type": "tool.progress", "id": f"p{n}", "body": {"call_id": f"c{n}", "progress": 0.5}})
+    async with asyncio.timeout(10):
+        while len(pair.link.frames) < 64:  # noqa: ASYNC110 - they come through a real gate
+            await asyncio.sleep(0.01)
+    for _ in range(5):
+        pair.link.link.beat()
+    assert pair.link.process.killed == []
+    pair.link.commit()
+    for _ in range(4):
+        pair.link.link.beat()
+    assert pair.link.process.killed == ["3 pings went unanswered"], "now it is read from, and it is silent"

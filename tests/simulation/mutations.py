@@ -13,6 +13,7 @@ import msgspec
 
 from lineup_protocol.errors import LineUpError
 from lineup_supervisor.core import (
+    actions,
     agents,
     audit,
     calls,
@@ -526,3 +527,8 @@ def forget_states(patch: Patch) -> None:
 
     orig = worker_link._RULES["state.save"]
     patch.item(worker_link._RULES, "state.save", save)
+
+
+@mutation("what a page has said is not remembered")
+def forget_said(patch: Patch) -> None:
+    patch.set(actions, "_remember", lambda ctx, subject_id, action_id, detail: None)

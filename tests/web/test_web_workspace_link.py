@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import websockets
 
+from lineup_hostshell.runtime_link import RuntimeLink
 from lineup_hostshell.workspace_link import FRAME_BYTES_MAX, REQUESTS_PER_TAB_MAX, STRANGERS_MAX, TabLimits
 from lineup_protocol.errors import LineUpError
 from lineup_protocol.limits import INCOMING_DEPTH_MAX, NODES_MAX, VALUE_DEPTH_MAX
@@ -293,6 +294,24 @@ class TestTightLimits:
         for revision in range(8, 12):
             await workspace.answers.delta(revision, {**CHANGE, "row": {"text": "x" * 600}})
         assert await page.close_code() == 1013
+
+
+async def test_an_action_without_an_answer_is_not_called_refused(
+    workspace: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The Runtime may do it all the same: the page comes back and asks for the same one."""
+    monkeypatch.setitem(RuntimeLink.begin.__kwdefaults__, "timeout_s", 0.2)
+    workspace.answers.held |= {"person.text", "story"}
+    page, other = await workspace.enter(), await workspace.enter()
+    await other.say({"t": "query", "id": "q-1", "name": "story", "args": {}})
+    assert (await other.hear("result"))["code"] == "no_runtime", "a question has no effect"
+    await page.say({"t": "action", "id": "x-1", "action_id": "a-1", "name": "person.text", "args": {}})
+    assert await page.close_code() == 1013
+    workspace.answers.held.clear()
+    again = await workspace.enter()
+    assert (await again.act("person.text", action_id="a-1"))["accepted"]
+    assert [body["action_id"] for name, body in workspace.answers.seen if name == "person.text"] == ["a-1", "a-1"]
+    assert (await other.ask("tools"))["accepted"], "nobody else is let go of"
 
 
 async def test_a_flooding_page_waits_for_its_answers(workspace: Any) -> None:

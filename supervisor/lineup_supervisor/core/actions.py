@@ -38,24 +38,28 @@ from lineup_supervisor.core.schema import (
     CALLS,
     CONVERSATIONS,
     INSTANCES,
+    SAID,
     ActionResult,
     Conversation,
     Instance,
+    Said,
 )
 from lineup_supervisor.core.tables import InstanceState
 
 replace = msgspec.structs.replace
+SAID_MAX = 256  # of each subject: the workspace lets a tab have 128 without an answer, and there may be two
 Action = Callable[[Ctx, HostAction, dict[str, Any]], Any]
 
 
 def handle(ctx: Ctx, event: HostAction) -> None:
     """Carry out one action, once. A refusal after which the same action may come again is no answer to its resend."""
     ctx.actor = event.actor
-    known = ctx.get(ACTION_RESULTS, (event.action_id,))
+    known = _known(ctx, event)
     if known is not None:
         ctx.reply_host(event.reply_to, known.accepted, code=known.code, message=known.message, detail=known.detail)
         return
-    is_kept = event.name not in _REPEATABLE
+    subject = _FREQUENT.get(event.name)
+    is_kept = subject is None and event.name not in _REPEATABLE
     try:
         rule = _ACTIONS.get(event.name)
         if rule is None:
@@ -64,6 +68,8 @@ def handle(ctx: Ctx, event: HostAction) -> None:
             raise LineUpError(event.fault["code"], event.fault["message"], detail=event.fault.get("detail"))
         detail = ctx.attempt(rule, ctx, event, event.args)
         answer = ActionResult(accepted=True, at_ms=ctx.now.wall_ms, detail=detail)
+        if subject is not None:
+            _remember(ctx, event.args[subject], event.action_id, detail)
     except LineUpError as error:
         audit(ctx, "action.refused", *_named(event.args), action=event.name, code=error.code, rule=error.message)
         is_kept = is_kept and error.retry != "same"  # the same action may succeed later
@@ -74,6 +80,26 @@ def handle(ctx: Ctx, event: HostAction) -> None:
         ctx.put(ACTION_RESULTS, (event.action_id,), answer)
         timers.set_timer(ctx, "steady", ctx.now.steady_ms + ctx.policy.actions_kept_ms, "action", event.action_id)
     ctx.reply_host(event.reply_to, answer.accepted, code=answer.code, message=answer.message, detail=answer.detail)
+
+
+def _known(ctx: Ctx, event: HostAction) -> ActionResult | None:
+    """What this very action was answered before."""
+    subject = _FREQUENT.get(event.name)
+    subject_id = event.args.get(subject) if subject is not None else None
+    said = ctx.get(SAID, (subject_id,)) if is_id(subject_id) else None
+    revision = said.revisions.get(event.action_id) if said is not None else None
+    if subject is None or revision is None:
+        return ctx.get(ACTION_RESULTS, (event.action_id,))
+    detail = {subject: subject_id, "revision": revision} if revision else None
+    return ActionResult(accepted=True, at_ms=ctx.now.wall_ms, detail=detail)
+
+
+def _remember(ctx: Ctx, subject_id: str, action_id: str, detail: Any) -> None:
+    said = ctx.get(SAID, (subject_id,)) or Said()
+    revisions = {**said.revisions, action_id: detail["revision"] if detail else 0}
+    for oldest in list(revisions)[: max(0, len(revisions) - SAID_MAX)]:
+        del revisions[oldest]
+    ctx.put(SAID, (subject_id,), Said(revisions=revisions))
 
 
 def forget(ctx: Ctx, action_id: str) -> None:
@@ -164,6 +190,7 @@ def _conversation_home(ctx: Ctx, event: HostAction, args: dict[str, Any]) -> Non
     conversation = conversations.existing(ctx, _id(args, "conversation_id"))
     audit(ctx, "person.returned_to_interact", conversation.conversation_id)
     instances.home(ctx, conversation.conversation_id)
+    instances.chosen(ctx, conversation)
 
 
 # interactions
@@ -201,14 +228,16 @@ def _live(ctx: Ctx, args: dict[str, Any]) -> tuple[Instance, Conversation]:
 
 
 def _instance_front(ctx: Ctx, event: HostAction, args: dict[str, Any]) -> None:
-    instance, _ = _live(ctx, args)
+    instance, conversation = _live(ctx, args)
     audit(ctx, "person.switched", instance.instance_id, instance.conversation_id)
     instances.front(ctx, instance.instance_id)
+    instances.chosen(ctx, conversation)
 
 
 def _instance_back(ctx: Ctx, event: HostAction, args: dict[str, Any]) -> None:
-    instance, _ = _live(ctx, args)
+    instance, conversation = _live(ctx, args)
     instances.back(ctx, instance.instance_id)
+    instances.chosen(ctx, conversation)
 
 
 def _instance_close(ctx: Ctx, event: HostAction, args: dict[str, Any]) -> dict[str, Any]:
@@ -303,7 +332,15 @@ def _artifact_remove(ctx: Ctx, event: HostAction, args: dict[str, Any]) -> None:
 
 
 # Safe to do twice, and too frequent to remember.
-_REPEATABLE = frozenset(("interaction.present", "interaction.draft", "surface.event", "surface.patch", "pages.shown"))
+_REPEATABLE = frozenset(("interaction.present", "pages.shown"))
+# Too frequent to remember for a day, and what they say may not come again behind something newer: the last ones of each
+# subject are known, more than a page has under way. The argument that names the subject.
+_FREQUENT = {
+    "interaction.draft": "interaction_id",
+    "surface.event": "surface_id",
+    "surface.patch": "surface_id",
+    "surface.submit": "surface_id",
+}
 
 _ACTIONS: dict[str, Action] = {
     "call.start": _call_start,

@@ -15,6 +15,7 @@ from lineup_supervisor.core.schema import (
     INTERACTIONS,
     OPEN_CALLS,
     OPEN_INTERACTIONS,
+    Conversation,
     Instance,
 )
 from lineup_supervisor.core.tables import CALL, CallEvent
@@ -58,7 +59,7 @@ def settle_everything(
 
 def check_may_take_screen(ctx: Ctx, instance: Instance) -> None:
     """An app may come to the front while an agent's call of it is open, or while only Interact is above it; never to
-    steal the screen.
+    steal the screen: what a person has chosen stays until they, or a call that came after that, want something else.
 
     Raises:
         LineUpError: ``lifecycle_denied``.
@@ -73,6 +74,20 @@ def check_may_take_screen(ctx: Ctx, instance: Instance) -> None:
         other = ctx.need(INSTANCES, (top[0],))
         if operations.is_focusing(ctx, other.instance_id):
             raise LineUpError("lifecycle_denied", f"{other.app_scope} has a focusing operation in the foreground")
+    if (
+        top == (conversation.chosen,)
+        and top[0] != instance.instance_id
+        and not _has_call_since(ctx, instance, conversation)
+    ):
+        raise LineUpError(
+            "lifecycle_denied", "a person has chosen what is in the foreground, and no call has come since"
+        )
+
+
+def _has_call_since(ctx: Ctx, instance: Instance, conversation: Conversation) -> bool:
+    """Whether a call of it is open that came after a person's last choice."""
+    calls = (ctx.need(CALLS, key[1:]) for key, _ in ctx.txn.scan(OPEN_CALLS, (instance.instance_id,)))
+    return any(call.created_ms > conversation.chosen_ms for call in calls)
 
 
 def check_may_leave_screen(ctx: Ctx, instance: Instance) -> None:

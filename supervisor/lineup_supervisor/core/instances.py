@@ -247,6 +247,14 @@ def look_at(ctx: Ctx, surface_ids: Iterable[str]) -> None:
         ctx.touch(instance_id)
 
 
+def chosen(ctx: Ctx, before: Conversation) -> None:
+    """A person has switched: they want what is in the foreground of this conversation now."""
+    now = ctx.need(CONVERSATIONS, (before.conversation_id,))
+    if now.focus != before.focus:
+        row = replace(now, chosen=now.focus[-1] if now.focus else "", chosen_ms=ctx.now.wall_ms)
+        ctx.put(CONVERSATIONS, (before.conversation_id,), row)
+
+
 def home(ctx: Ctx, conversation_id: str) -> None:
     """A person returns to Interact: everything above it goes to the background."""
     conversation = ctx.need(CONVERSATIONS, (conversation_id,))

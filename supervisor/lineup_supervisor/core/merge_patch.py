@@ -383,14 +383,10 @@ def _merged(
     if row is None or len(patch) * MANY > len(members):
         _set(members, patch, schema, path)
         return members, None
-    nodes = row.nodes - sum(map(_nodes_of, [members[name] for name in patch if name in members]))
+    was = shape({name: members[name] for name in patch if name in members})[0]
     _set(members, patch, schema, path)
-    nodes += sum(map(_nodes_of, [members[name] for name in patch if name in members]))
-    return members, nodes
-
-
-def _nodes_of(value: Any) -> int:
-    return 1 + shape(value)[0]
+    now = shape({name: members[name] for name in patch if name in members})[0]
+    return members, row.nodes - was + now
 
 
 def _set(members: dict[str, Any], patch: dict[str, Any], schema: Schema, path: str) -> None:

@@ -55,6 +55,7 @@ from lineup_supervisor.core.schema import (
     OVER,
     REQUESTS,
     RETIRED,
+    SAID,
     SESSION_ENTRIES,
     SESSIONS,
     SNAPSHOTS,
@@ -372,6 +373,7 @@ def _remove_interaction(ctx: Ctx, ref: Key, room: int) -> tuple[int, bool]:
     row = ctx.get(INTERACTIONS, ref)
     if row is not None:
         ctx.delete(INTERACTIONS, ref)
+        ctx.delete(SAID, ref)
         made = ctx.get(REQUESTS, (row.instance_id, f"ui:{row.key}")) if row.key else None
         if made is not None and made.ref == row.interaction_id:
             ctx.delete(REQUESTS, (row.instance_id, f"ui:{row.key}"))
@@ -446,6 +448,7 @@ def _surface_is_held(ctx: Ctx, ref: Key) -> bool:
 
 def _remove_surface(ctx: Ctx, ref: Key, room: int) -> tuple[int, bool]:
     ctx.delete(SURFACES, ref)
+    ctx.delete(SAID, ref)
     return 0, True
 
 

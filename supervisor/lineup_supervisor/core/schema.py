@@ -127,6 +127,8 @@ class Conversation(Row, frozen=True, kw_only=True):
     apart: int = 0  # entries so far that stand for a question or a session, and go with it alone
     trimmed: int = 0  # the last entry that went, or was passed over, because there were too many
     archived: bool = False
+    chosen: str = ""  # the instance that a person has brought to the front, or left there by sending another away
+    chosen_ms: int = 0
 
 
 class Entry(Row, frozen=True, kw_only=True):
@@ -512,6 +514,14 @@ class ActionResult(Row, frozen=True, kw_only=True):
     detail: Any = None
 
 
+class Said(Row, frozen=True, kw_only=True):
+    """Key ``(subject_id,)``, a surface or a question: the newest actions about it that were taken, the oldest first,
+    with the revision that each made or 0. They are too many to be remembered one by one for a day.
+    """
+
+    revisions: dict[str, int] = {}
+
+
 class Request(Row, frozen=True, kw_only=True):
     """Key ``(instance_id, key)``: finds the object that an earlier identical request made."""
 
@@ -591,6 +601,7 @@ TIMER_DUE = Table("timer_due", TimerRow)
 AUDIT = Table("audit", AuditRow)
 AUDIT_BY_SUBJECT = Table("audit_by_subject", Mark)  # (subject, seq)
 ACTION_RESULTS = Table("action_results", ActionResult)
+SAID = Table("said", Said)
 REQUESTS = Table("requests", Request)
 RETIRED = Table("retired", Retired)
 OVER = Table("over", Over)
