@@ -101,6 +101,7 @@ class AgentLink:
         self._problem: Exception | None = None
         self._task: asyncio.Task[None] | None = None
         self._beside: set[asyncio.Task[None]] = set()
+        self._sending: asyncio.Task[None] | None = None
 
     # --- opening and closing ------------------------------------------------------------------------------------------
 
@@ -202,7 +203,11 @@ class AgentLink:
         revision: str | None = None,
         on_progress: OnProgress | None = None,
     ) -> CallHandle:
-        """Send a call; the handle has its progress and its result. Nothing is retried under another ``call_id``."""
+        """Send a call; the handle has its progress and its result. Nothing is retried under another ``call_id``.
+
+        While the link is up this waits until the call leaves: no more than ``session.UNDER_WAY_MAX`` messages are sent
+        before their receipts are here. Cancelling it takes nothing back.
+        """
         self._raise_if_ended()
         call_id = call_id or f"c-{secrets.token_hex(10)}"
         revision = revision or self.inventory.revision
@@ -211,7 +216,8 @@ class AgentLink:
         frame = self._session.make("tool.call", payload, conversation_id)
         waiting = self._session.expect_receipt(frame, lambda answer: self._call_answered(handle, waiting, answer))
         self._calls.add(handle)
-        await self._send_waiting(waiting)
+        if self._send_due():
+            await waiting.let_go.wait()
         return handle
 
     def _call_answered(self, handle: CallHandle, waiting: Waiting, answer: dict[str, Any]) -> None:
@@ -279,17 +285,25 @@ class AgentLink:
             if not receipt.done():
                 receipt.set_result(answer)
 
-        waiting = self._session.expect_receipt(self._session.make(type_, payload, conversation_id), arrived)
-        await self._send_waiting(waiting)
+        self._session.expect_receipt(self._session.make(type_, payload, conversation_id), arrived)
+        self._send_due()
         answer = await receipt
         if not answer.get("accepted"):
             raise MessageRefused(answer.get("code", ""), answer.get("message", ""), answer.get("detail"))
 
-    async def _send_waiting(self, waiting: Waiting) -> None:
-        """Send now if there is a connection; else the next one sends it."""
-        if self._socket is not None:
-            waiting.sending(self._connection)
-            await self._send(self._socket, waiting.data)
+    def _send_due(self) -> bool:
+        """Have sent what may be. False without a connection: then the next one sends it."""
+        if self._socket is None:
+            return False
+        if self._session.has_due and (self._sending is None or self._sending.done()):
+            self._sending = self._go_beside(self._send_in_order(self._socket))
+        return True
+
+    async def _send_in_order(self, socket: ClientConnection) -> None:
+        """Beside all else: whoever waits for his message may be cancelled, and who reads must not wait for writes."""
+        with contextlib.suppress(ConnectionClosed):  # as below
+            while self._socket is socket and (waiting := self._session.next_due()) is not None:
+                await socket.send(waiting.data, text=True)
 
     async def _send(self, socket: ClientConnection, data: bytes) -> None:
         with contextlib.suppress(ConnectionClosed):  # whoever reads from the socket sees it, too, and reconnects
@@ -303,10 +317,11 @@ class AgentLink:
         self._session.take(seq)
         self._go_beside(self._flush_ack())
 
-    def _go_beside(self, work: Coroutine[Any, Any, None]) -> None:
+    def _go_beside(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._beside.add(task)
         task.add_done_callback(self._beside.discard)
+        return task
 
     async def _look_up(self, call_ids: Iterable[str]) -> None:
         """Ask for the records of calls whose results may not come by themselves; whoever waits gets what they say."""
@@ -343,7 +358,8 @@ class AgentLink:
                 self._end(AgentLinkError(f"the link broke on a frame of the Runtime, or has a fault: {fault!r}"))
                 return
             finally:
-                self._socket = None
+                self._socket = self._sending = None
+                self._session.disconnected()
                 if self._ended is None:
                     self._opened.clear()
             if self._connection != before:
@@ -368,6 +384,7 @@ class AgentLink:
                 await self._welcome(socket)
                 async for data in socket:
                     self._take_frame(decode_json(data, bytes_max=FRAME_BYTES_MAX))
+                    self._send_due()
                     await self._flush_ack()
                 raise NoRuntime(f"the Runtime closed the link ({socket.close_code} {socket.close_reason})")
         except InvalidStatus as refused:
@@ -381,7 +398,7 @@ class AgentLink:
             raise
 
     async def _welcome(self, socket: ClientConnection) -> None:
-        """Hello and welcome, then everything that waits for a receipt, in its old order."""
+        """Hello and welcome, then what waits for a receipt, in its old order."""
         hello = self._session.hello()
         await socket.send(encode(hello), text=True)
         async with asyncio.timeout(HANDSHAKE_S_MAX):
@@ -402,9 +419,8 @@ class AgentLink:
         self._session.welcomed(payload["acked_seq"])
         self._texts = deque(text for text in self._texts if self._session.is_untaken(text.seq))
         self._connection += 1
-        for waiting in self._session.unsent(self._connection):
-            await socket.send(waiting.data, text=True)
         self._socket = socket
+        self._send_due()
         if before not in ("", self.boot_id) and (taken := self._calls.accepted()):
             # Another run, and perhaps of a home that was restored: it may know nothing of calls that were taken.
             self._go_beside(self._look_up(taken))

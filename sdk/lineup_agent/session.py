@@ -4,49 +4,59 @@ Laws:
     1. A message is sent again on every new connection, with the same ``message_id``, until its receipt is here.
     2. A durable message is passed on once, whatever number of times it arrives.
     3. ``acked`` never passes a text that its consumer has not taken over.
+    4. At most ``UNDER_WAY_MAX`` messages are sent and without a receipt; the others wait, in their order, for receipts.
 """
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from lineup_agent.errors import MessageRefused
-from lineup_protocol.codec import canonical_json
+from lineup_protocol.codec import canonical_json, decode_json
 from lineup_protocol.envelope import make_envelope
 from lineup_protocol.errors import LineUpError
-from lineup_protocol.limits import AGENT_FRAME_BYTES_MAX
+from lineup_protocol.limits import AGENT_FRAME_BYTES_MAX, NODES_MAX
 from lineup_protocol.messages import PROTOCOL_VERSION
+
+# A quarter of the message_ids that a Runtime remembers of an agent (SPEC 4): none that is sent again after a lost
+# connection can have been forgotten and be taken for new. Receipts come after some 10 ms: it slows no agent down.
+UNDER_WAY_MAX = 1_024
 
 OnReceipt = Callable[[dict[str, Any]], None]
 
 
 def encode(frame: dict[str, Any]) -> bytes:
-    """A frame as JSON text. Raises MessageRefused for what is no JSON or too large, before anything is sent."""
+    """A frame as JSON text. Raises MessageRefused, before anything is sent, for what the Runtime could not read: its
+    refusal would not say of which message, which would wait for a receipt for ever.
+    """
     try:
         data = canonical_json(frame)
+        decode_json(data, bytes_max=AGENT_FRAME_BYTES_MAX, nodes_max=NODES_MAX)
     except LineUpError as error:
         raise MessageRefused(error.code, error.message, error.detail) from None
-    if len(data) > AGENT_FRAME_BYTES_MAX:
-        raise MessageRefused("message_too_large", f"{len(data)} bytes, at most {AGENT_FRAME_BYTES_MAX} are allowed")
     return data
 
 
 class Waiting:
-    """A message without a receipt. ``sent_on`` is the number of the connection that it was last sent on."""
+    """A message without a receipt."""
 
     def __init__(self, frame: dict[str, Any], on_receipt: OnReceipt) -> None:
+        self.message_id: str = frame["message_id"]
         self.data = encode(frame)
         self.on_receipt = on_receipt
-        self.sent_on = 0
         self.was_resent = False
+        self.let_go = asyncio.Event()  # it has been sent, or there is no connection: no reason to hold its sender up
+        self._was_sent = False
 
-    def sending(self, connection: int) -> None:
-        """It leaves now, on this connection."""
-        self.was_resent = self.sent_on != 0
-        self.sent_on = connection
+    def sending(self) -> None:
+        """It leaves now."""
+        self.was_resent, self._was_sent = self._was_sent, True
+        self.let_go.set()
 
 
 class GapInSequence(Exception):
@@ -59,6 +69,8 @@ class AgentSession:
     def __init__(self, agent_id: str) -> None:
         self.agent_id = agent_id
         self.waiting: dict[str, Waiting] = {}
+        self._unsent: deque[Waiting] = deque()  # on this connection, oldest first
+        self._under_way: set[str] = set()  # on this connection
         self._prefix = f"m-{secrets.token_hex(6)}"
         self._next = 0
         self._seen: int | None = None  # everything up to here has arrived
@@ -77,7 +89,9 @@ class AgentSession:
         )
 
     def expect_receipt(self, frame: dict[str, Any], on_receipt: OnReceipt) -> Waiting:
-        waiting = self.waiting[frame["message_id"]] = Waiting(frame, on_receipt)
+        waiting = Waiting(frame, on_receipt)
+        self.waiting[waiting.message_id] = waiting
+        self._unsent.append(waiting)
         return waiting
 
     def hello(self) -> dict[str, Any]:
@@ -88,7 +102,9 @@ class AgentSession:
         return self.make("hello", payload)
 
     def welcomed(self, acked_seq: int) -> None:
-        """The Runtime goes on behind ``acked_seq``: the newer of what it and we know."""
+        """A new connection. The Runtime goes on behind ``acked_seq``: the newer of what it and we know."""
+        self._unsent = deque(self.waiting.values())
+        self._under_way.clear()
         self._seen = max(acked_seq, self._seen or 0)
         self._untaken = {seq for seq in self._untaken if seq > acked_seq}
         self._ack_sent = max(acked_seq, self._ack_sent)
@@ -140,12 +156,26 @@ class AgentSession:
         if waiting is None:
             return
         if payload.get("code") == "runtime_stopping":
-            return  # the next Runtime takes it: it stays here and is sent again after the reconnect
-        del self.waiting[payload["reply_to"]]
+            return  # the next Runtime takes it: it stays here, under way, and is sent again after the reconnect
+        del self.waiting[waiting.message_id]
+        self._under_way.discard(waiting.message_id)
         waiting.on_receipt(payload)
 
-    def unsent(self, connection: int) -> Iterator[Waiting]:
-        """What has not been sent on this connection yet, oldest first; marks each as sent."""
-        while todo := next((w for w in self.waiting.values() if w.sent_on != connection), None):
-            todo.sending(connection)
-            yield todo
+    @property
+    def has_due(self) -> bool:
+        return bool(self._unsent) and len(self._under_way) < UNDER_WAY_MAX
+
+    def next_due(self) -> Waiting | None:
+        """The oldest message that has not been sent on this connection and may be; it is marked as sent."""
+        while self.has_due:
+            waiting = self._unsent.popleft()
+            if waiting.message_id in self.waiting:
+                self._under_way.add(waiting.message_id)
+                waiting.sending()
+                return waiting
+        return None
+
+    def disconnected(self) -> None:
+        """The next connection sends what waits: nobody need wait for this one."""
+        for waiting in self.waiting.values():
+            waiting.let_go.set()

@@ -40,11 +40,13 @@ def write_backup(store: Store, home: Home, destination: Path, stop: CopyStop | N
     """Write ``destination``, which must not exist, whole or not at all; its bytes. The store may be in use.
 
     Raises:
-        LineUpError: ``conflict`` if it exists; ``storage_full``; ``file_unusable`` if it cannot be made there;
-            ``runtime_stopping`` once ``stop`` was asked for.
+        LineUpError: ``conflict`` if it exists, or would lie beside the store; ``storage_full``; ``file_unusable`` if it
+            cannot be made there; ``runtime_stopping`` once ``stop`` was asked for.
     """
     if destination.exists():
         raise LineUpError("conflict", f"{destination} exists already; a backup never overwrites")
+    if destination.resolve().parent == home.data.resolve():
+        raise LineUpError("conflict", f"{home.data} is the store's own folder; write the backup somewhere else")
     stop = stop or CopyStop()
     mark = secrets.token_hex(8)  # another one may be written elsewhere in this folder
     partial = destination.with_name(f".lineup-backup-{mark}")

@@ -339,6 +339,8 @@ class Daemon:
     def submit(self, event: ev.AnyEvent, size: int = 0) -> None:
         """Hand one event to the core; a request is refused here when too much waits already. ``size``: its bytes, if
         whoever sent it waits while too many of them are in hand."""
+        if isinstance(event, ev.AgentLinkClosed):
+            self._late_acks.pop(event.link_id, None)
         if self.thread.is_crowded and is_ack(event):
             self._late_acks[event.link_id] = event
             return

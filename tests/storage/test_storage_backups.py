@@ -143,6 +143,16 @@ def test_a_file_that_appears_meanwhile_is_never_overwritten(
     assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["b.tar"]
 
 
+def test_a_backup_does_not_lie_beside_the_store(kept: Kept) -> None:
+    """The next start clears that folder of what is not the store's."""
+    kept.home.data.joinpath("link").symlink_to(kept.home.data)
+    for destination in (kept.home.data / "backup.mdb", kept.home.data / "link" / "x.tar"):
+        with pytest.raises(LineUpError, match="somewhere else") as refused:
+            write_backup(kept.store, kept.home, destination)
+        assert refused.value.code == "conflict"
+        assert not destination.exists()
+
+
 # --- the end of one before its time
 
 

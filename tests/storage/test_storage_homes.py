@@ -259,7 +259,8 @@ import os, signal, sys
 from pathlib import Path
 from lineup_supervisor.core.schema import SCHEMA_VERSION, TABLES
 from lineup_supervisor.edges import store as module
-from lineup_supervisor.edges.store import Migration, Store
+from lineup_supervisor.edges.store import Store
+from lineup_supervisor.edges.store_migration import Migration
 from storage.homes import MAP_BYTES
 
 directory, kill_at = Path(sys.argv[1]), int(sys.argv[2])

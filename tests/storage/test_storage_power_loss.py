@@ -15,8 +15,9 @@ import pytest
 
 from lineup_supervisor.core.policy import Policy
 from lineup_supervisor.core.schema import SCHEMA_VERSION
-from lineup_supervisor.edges.store import Migration, RawTxn, Store
+from lineup_supervisor.edges.store import Store
 from lineup_supervisor.edges.store_file import DATA_NAME
+from lineup_supervisor.edges.store_migration import Migration, RawTxn
 from storage.file_calls import FileCalls, Sync, Write
 from storage.homes import MAP_BYTES, Rows, dump, faults_of, fingerprint, fingerprints_elsewhere, open_store
 from storage.traffic import Traffic

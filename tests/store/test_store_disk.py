@@ -20,8 +20,9 @@ import pytest
 from lineup_protocol.errors import LineUpError
 from lineup_supervisor.core.txn import Table
 from lineup_supervisor.edges import store as store_module
-from lineup_supervisor.edges.store import LmdbTxn, MapFull, Migration, RawTxn, Store
+from lineup_supervisor.edges.store import LmdbTxn, MapFull, Store
 from lineup_supervisor.edges.store_file import file_system, file_system_warning, read_header
+from lineup_supervisor.edges.store_migration import Migration, RawTxn
 
 
 class Item(msgspec.Struct, frozen=True, kw_only=True):

@@ -33,16 +33,15 @@ from lineup_supervisor.core import (
 from lineup_supervisor.core.audit import audit
 from lineup_supervisor.core.ctx import Ctx
 from lineup_supervisor.core.events import HostAction
+from lineup_supervisor.core.rows import ActionResult, Said
 from lineup_supervisor.core.schema import (
     ACTION_RESULTS,
     CALLS,
     CONVERSATIONS,
     INSTANCES,
     SAID,
-    ActionResult,
     Conversation,
     Instance,
-    Said,
 )
 from lineup_supervisor.core.tables import InstanceState
 

@@ -16,7 +16,8 @@ import msgspec
 from lineup_protocol.limits import AUDIT_TEXT_LENGTH_MAX
 from lineup_supervisor.core.canonical import canonical
 from lineup_supervisor.core.ctx import Ctx
-from lineup_supervisor.core.schema import AUDIT, AUDIT_BY_SUBJECT, AuditRow, Mark
+from lineup_supervisor.core.rows import AuditRow
+from lineup_supervisor.core.schema import AUDIT, AUDIT_BY_SUBJECT, Mark
 
 NO_HASH = "0" * 64
 _MARK = Mark()

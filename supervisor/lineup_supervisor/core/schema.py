@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from lineup_supervisor.core.policy import Policy
+from lineup_supervisor.core.rows import ActionResult, AuditRow, Row, Said
 from lineup_supervisor.core.tables import (
     CallState,
     InstanceState,
@@ -21,10 +20,6 @@ from lineup_supervisor.core.tables import (
     WorkerState,
 )
 from lineup_supervisor.core.txn import Table
-
-
-class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    pass
 
 
 class Mark(Row, frozen=True, kw_only=True):
@@ -395,7 +390,7 @@ class SurfacePart(Row, frozen=True, kw_only=True):
     value: Any = None  # the members
     split: bool = False  # an object whose members lie in rows of their own; it has no value here
     count: int = 0  # members
-    bytes: int = 0  # of the whole object as canonical JSON, or of one with these members alone
+    bytes: int = 0  # of the whole object as JSON, or of one with these members alone
     nodes: int = 0  # values and keys, as the codec counts them
     direct: int = 0  # rows that a split object's members lie in
     rows: int = 0  # this one and all below it
@@ -488,38 +483,6 @@ class TimerRow(Row, frozen=True, kw_only=True):
 
     clock: str = ""
     due_ms: int = 0
-
-
-class AuditRow(Row, frozen=True, kw_only=True):
-    """Key ``(seq,)``: append-only; ``hash`` covers the row and ``prev``."""
-
-    seq: int
-    at_ms: int
-    actor: str
-    kind: str
-    subjects: tuple[str, ...]
-    cause: str
-    detail: dict[str, Any]
-    prev: str
-    hash: str
-
-
-class ActionResult(Row, frozen=True, kw_only=True):
-    """Key ``(action_id,)``: what a host action was answered, so that a resend has no second effect."""
-
-    accepted: bool
-    at_ms: int
-    code: str | None = None
-    message: str | None = None
-    detail: Any = None
-
-
-class Said(Row, frozen=True, kw_only=True):
-    """Key ``(subject_id,)``, a surface or a question: the newest actions about it that were taken, the oldest first,
-    with the revision that each made or 0. They are too many to be remembered one by one for a day.
-    """
-
-    revisions: dict[str, int] = {}
 
 
 class Request(Row, frozen=True, kw_only=True):

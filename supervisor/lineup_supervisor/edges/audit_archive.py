@@ -21,7 +21,8 @@ from pathlib import Path
 from lineup_protocol.errors import LineUpError
 from lineup_protocol.strict_json import canonical_json
 from lineup_supervisor.core.audit import public
-from lineup_supervisor.core.schema import AUDIT, AuditRow
+from lineup_supervisor.core.rows import AuditRow
+from lineup_supervisor.core.schema import AUDIT
 from lineup_supervisor.core.txn import Txn
 from lineup_supervisor.edges.store_file import fsync_directory
 

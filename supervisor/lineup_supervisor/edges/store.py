@@ -25,10 +25,9 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import lmdb
-import msgspec
 
 from lineup_protocol.errors import LineUpError
-from lineup_supervisor.core.txn import Key, Table
+from lineup_supervisor.core.txn import Table
 from lineup_supervisor.edges.file_faults import FULL_ERRNOS, MAKE_ROOM, file_fault
 from lineup_supervisor.edges.store_copy import CopyStop
 from lineup_supervisor.edges.store_file import (
@@ -44,7 +43,8 @@ from lineup_supervisor.edges.store_file import (
     trace_of_store,
     write_sum,
 )
-from lineup_supervisor.edges.store_keys import decode_key, encode_key, encode_prefix
+from lineup_supervisor.edges.store_migration import BadRow, RawTxn
+from lineup_supervisor.edges.store_migration import Migration as Migration
 from lineup_supervisor.edges.store_pages import check_pages
 from lineup_supervisor.edges.store_rows import Unreadable
 from lineup_supervisor.edges.store_txn import LmdbTxn
@@ -72,37 +72,6 @@ _STORAGE_ERRNOS = (*FULL_ERRNOS, errno.EROFS)
 
 class MapFull(Exception):
     """The map has no room for this transaction. ``transact`` grows it; ``write`` alone lets this through."""
-
-
-class RawTxn:
-    """What a migration works on: rows as plain maps, tables by name."""
-
-    def __init__(self, env: lmdb.Environment, txn: lmdb.Transaction) -> None:
-        self._env, self._txn = env, txn
-
-    def scan(self, table: str, prefix: Key = ()) -> Iterator[tuple[Key, dict[str, Any]]]:
-        """Rows whose key starts with ``prefix``, in order. Whoever writes meanwhile takes a list first."""
-        cursor = self._txn.cursor(db=self._env.open_db(table.encode(), txn=self._txn))
-        start = encode_prefix(prefix)
-        found = cursor.set_range(start) if start else cursor.first()
-        while found and bytes(cursor.key()).startswith(start):
-            yield decode_key(bytes(cursor.key())), msgspec.msgpack.decode(cursor.value())
-            found = cursor.next()
-
-    def put(self, table: str, key: Key, row: dict[str, Any]) -> None:
-        db = self._env.open_db(table.encode(), txn=self._txn)
-        self._txn.put(encode_key(key), msgspec.msgpack.encode(row), db=db)
-
-    def delete(self, table: str, key: Key) -> bool:
-        return bool(self._txn.delete(encode_key(key), db=self._env.open_db(table.encode(), txn=self._txn)))
-
-
-@dataclass(frozen=True)
-class Migration:
-    """From version ``source`` to the next; all pending ones run in one transaction: a kill leaves none half done."""
-
-    source: int
-    run: Callable[[RawTxn], None]
 
 
 @dataclass(frozen=True)
@@ -239,8 +208,10 @@ class Store:
             if changed:
                 txn.put(_VERSION, str(schema_version).encode(), db=meta)
                 txn.put(_TXN_ID, str(txn.id()).encode(), db=meta)
-        except BaseException:
+        except BaseException as error:
             txn.abort()
+            if isinstance(error, BadRow):
+                raise damaged(self.directory, str(error)) from error
             raise
         if changed:
             txn.commit()
