@@ -20,6 +20,7 @@ import resource
 import signal
 import socket
 import sys
+from pathlib import Path
 from typing import Any
 
 ENVIRONMENT = "LINEUP_LIMITS"  # the Runtime's settings: one JSON object, see ``apply``
@@ -74,6 +75,7 @@ def apply(level: str, limits: str | bytes | None = None) -> None:
     if settings.get("parent_pid"):
         _die_with(int(settings["parent_pid"]))
     _limit_resources(settings.get("rlimits") or {})
+    _be_first_to_go()
     if settings.get("nice"):
         os.nice(int(settings["nice"]))
     if level != "S1":
@@ -219,6 +221,12 @@ def _limit_resources(limits: dict[str, Any]) -> None:
             resource.setrlimit(which, (wanted, wanted))
         except (OSError, ValueError) as error:
             raise ConfineError(f"resource limit {name} could not be applied: {error}") from error
+
+
+def _be_first_to_go() -> None:
+    """Where the machine's memory runs out this process is to end, not the Runtime or what else the person runs."""
+    with contextlib.suppress(OSError):  # a container without /proc
+        Path("/proc/self/oom_score_adj").write_text("1000")
 
 
 def _load_filter(program: bytes, flags: int = 0) -> int:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import resource
+from pathlib import Path
 from typing import Any
+
+import psutil
 
 from processes.support.agent import Agent
 from processes.support.judge import assert_kept, settled
@@ -40,6 +43,26 @@ async def test_e5_no_descriptor_is_left_for_another_worker(own: Runtime) -> None
     assert own.stop() == 0
     own.assert_clean()
     await until(lambda: not own.left(), 2, "nobody is left")
+
+
+async def test_where_memory_runs_out_workers_end_and_not_the_runtime(own: Runtime) -> None:
+    own.start()
+    own.add(LAB)
+    agent = Agent(own, "a")
+    await agent.connect()
+    await agent.call("lab.echo", {"text": "x"}, call_id="k", conversation="c-1")
+    assert (await agent.result("k"))["status"] == "completed"
+    worker = own.worker("lab", "c-1")
+    assert worker is not None
+    inside = [child.pid for child in psutil.Process(worker).children(recursive=True)] or [worker]
+    assert oom_score_adj(inside[-1]) == 1_000, "the kernel takes whose code is a MiniApp's first"
+    assert oom_score_adj(own.pid) == oom_score_adj(os.getpid())
+    await agent.leave()
+    assert own.stop() == 0
+
+
+def oom_score_adj(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/oom_score_adj").read_text())
 
 
 def failed_starts(own: Runtime) -> list[dict[str, Any]]:
