@@ -4,6 +4,9 @@ Owns the live loads, and the reading of a bundle's files for them. A bundle's pa
 opaque origin, gets its scripts and pictures from its own load alone, and is handed out once. Whatever comes after that
 under the same address (a reload, a navigation of the frame by its own page) is refused and ends the load.
 
+What a page asks for costs its server little, however large it is: only a file's beginning is looked at, the rest goes
+through in pieces, and each load has so many bytes a second.
+
 It must not know what a page says: its messages go over a port to the workspace, never through here.
 """
 
@@ -14,9 +17,11 @@ import os
 import re
 import secrets
 import stat
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import BinaryIO
 from urllib.parse import unquote_to_bytes
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -29,6 +34,10 @@ from lineup_protocol.limits import BUNDLE_BYTES_MAX, BUNDLE_PATH_BYTES_MAX
 LOADS_PER_TAB_MAX = 16  # a tab shows a few; beyond it the oldest ends
 LOAD_ID_BYTES = 24
 NONCE_MARK = b"__LINEUP_NONCE__"
+PIECE_BYTES = 256 * 1024  # read and sent at a time; most files are less than one
+BURST_BYTES = 2 * BUNDLE_BYTES_MAX  # of one load: a whole bundle, and again
+BYTES_PER_S = 8 * 1024 * 1024  # of one load after that
+REQUEST_BYTES = 4 * 1024  # what one request counts for at least
 
 MEDIA_TYPES = {
     ".html": "text/html; charset=utf-8",
@@ -49,6 +58,7 @@ MEDIA_TYPES = {
     ".txt": "text/plain; charset=utf-8",
 }
 
+_RATE = Refusal(429, "rate_limited", "this load asks for too much at once", ((b"retry-after", b"1"),))
 _METHOD = Refusal(405, "message_invalid", "surfaces are only read", ((b"allow", b"GET"),))
 _DOCUMENTS = frozenset((b"document", b"iframe", b"frame", b"object", b"embed", b"fencedframe"))
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -56,9 +66,15 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 # No policy that browsers know keeps a page from sending data over WebRTC. Whatever script runs in any realm of a load
 # comes from here, so each begins by taking the means away.
 _DISARM = b'for(const n of["RTCPeerConnection","webkitRTCPeerConnection","WebTransport"])delete globalThis[n];'
+# The statement stands before all of a script, on its first line. A strict script would so become a sloppy one: its
+# directive is said again in front. Only so much of a file is looked at for it, or for where a document's head begins.
+_STRICT = b'"use strict";'
+_DIRECTIVE_WITHIN_BYTES = 4 * 1024
+_HEAD_WITHIN_BYTES = 64 * 1024
 _LINE_END = rb"[\n\r]|\xe2\x80[\xa8\xa9]"  # as JavaScript counts lines: behind a comment that ends there is code
 _USE_STRICT = re.compile(
-    rb"""\A(?>\s+|//(?:(?!%b).)*+(?:%b)|/\*.*?\*/)*+(?:"use strict"|'use strict')\s*;""" % (_LINE_END, _LINE_END),
+    rb"""\A(?:\xef\xbb\xbf)?(?>\s+|//(?:(?!%b).)*+(?:%b)|/\*.*?\*/)*+(?:"use strict"|'use strict')\s*;"""
+    % (_LINE_END, _LINE_END),
     re.DOTALL,
 )
 _COMMENTS = rb"\s*(?:<!--.*?-->\s*)*"
@@ -81,10 +97,40 @@ class Load:
     owner: object
     on_torn: Callable[[Load], None]
     document_sent: bool = field(default=False)
+    _credit_bytes: float = field(default=BURST_BYTES)
+    _credited_at: float = field(default_factory=time.monotonic)
 
     @property
     def path(self) -> str:
         return f"/s/{self.load_id}/{self.entry}"
+
+    def takes(self, size: int, now: float) -> bool:
+        """False if this is more than it may have by ``now`` (monotonic seconds); then it has not taken it."""
+        self._credit_bytes = min(BURST_BYTES, self._credit_bytes + (now - self._credited_at) * BYTES_PER_S)
+        self._credited_at = now
+        size = max(size, REQUEST_BYTES)
+        if size > self._credit_bytes:
+            return False
+        self._credit_bytes -= size
+        return True
+
+
+@dataclass
+class Answer:
+    """A file on its way: what stands before it, then what is left of it."""
+
+    media_type: str
+    load: Load
+    begin: bytes
+    rest: BinaryIO | None
+    size: int
+
+    def read(self) -> bytes:
+        return self.rest.read(PIECE_BYTES) if self.rest is not None else b""
+
+    def close(self) -> None:
+        if self.rest is not None:
+            self.rest.close()
 
 
 class SurfaceLoads:
@@ -156,17 +202,30 @@ class SurfaceFiles:
         elif (answer := await self._answer(scope)) is None:
             await refuse(NOT_FOUND, scope, send)
         else:
-            media_type, content, load = answer
-            headers = [
-                (b"content-type", media_type.encode()),
-                (b"content-length", b"%d" % len(content)),
-                (b"content-security-policy", self._csp(load).encode()),
-            ]
-            await send({"type": "http.response.start", "status": 200, "headers": headers})
-            await send({"type": "http.response.body", "body": content})
+            try:
+                if answer.load.takes(answer.size, time.monotonic()):
+                    await self._send(answer, send)
+                else:
+                    await refuse(_RATE, scope, send)
+            finally:
+                answer.close()
 
-    async def _answer(self, scope: Scope) -> tuple[str, bytes, Load] | None:
-        """Media type and content, or None if there is nothing at this address (any more)."""
+    async def _send(self, answer: Answer, send: Send) -> None:
+        headers = [
+            (b"content-type", answer.media_type.encode()),
+            (b"content-length", b"%d" % answer.size),
+            (b"content-security-policy", self._csp(answer.load).encode()),
+        ]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        piece, left = answer.begin, answer.size - len(answer.begin)
+        while left and piece:
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+            piece = (await asyncio.to_thread(answer.read))[:left]
+            left -= len(piece)
+        await send({"type": "http.response.body", "body": piece})
+
+    async def _answer(self, scope: Scope) -> Answer | None:
+        """None if there is nothing at this address (any more)."""
         path = plain_path(scope["raw_path"])
         if path is None or len(path) < 3 or path[0] != "s" or (load := self._loads.find(path[1])) is None:
             return None
@@ -185,19 +244,33 @@ class SurfaceFiles:
         media_type = MEDIA_TYPES.get(os.path.splitext(name)[1])
         if media_type is None or not self._may_show(load, path[2:]):
             return None
-        content = await asyncio.to_thread(read_beneath, load.folder, path[2:])
-        if content is None:
-            return None
-        if name == load.entry:
-            content = with_bridge(content, f"/s/{load.load_id}/{BRIDGE_NAME}")
-        elif media_type == MEDIA_TYPES[".js"]:
-            content = disarmed(content)
-        return media_type, content, load
+        return await asyncio.to_thread(self._open, load, path[2:], media_type)
 
-    def _bridge_of(self, load: Load) -> tuple[str, bytes, Load] | None:
+    @staticmethod
+    def _open(load: Load, path: list[str], media_type: str) -> Answer | None:
+        file = open_beneath(load.folder, path)
+        if file is None:
+            return None
+        try:
+            size, first = os.fstat(file.fileno()).st_size, file.read(PIECE_BYTES)
+        except OSError:
+            file.close()
+            return None
+        begin = first
+        if "/".join(path) == load.entry:
+            begin = with_bridge(first, f"/s/{load.load_id}/{BRIDGE_NAME}")
+        elif media_type == MEDIA_TYPES[".js"]:
+            begin = disarmed(first)
+        if size > len(first):
+            return Answer(media_type, load, begin, file, size + len(begin) - len(first))
+        file.close()
+        return Answer(media_type, load, begin, None, len(begin))
+
+    def _bridge_of(self, load: Load) -> Answer | None:
         if self._bridge is None:
             return None
-        return MEDIA_TYPES[".js"], disarmed(self._bridge.replace(NONCE_MARK, load.nonce.encode())), load
+        script = disarmed(self._bridge.replace(NONCE_MARK, load.nonce.encode()))
+        return Answer(MEDIA_TYPES[".js"], load, script, None, len(script))
 
     @staticmethod
     def _may_show(load: Load, path: list[str]) -> bool:
@@ -249,18 +322,19 @@ def plain_path(raw_path: bytes) -> list[str] | None:
     return segments
 
 
-def read_beneath(folder: Path, path: list[str]) -> bytes | None:
-    """A regular file below ``folder``, reached without following any link; None if there is none."""
+def open_beneath(folder: Path, path: list[str]) -> BinaryIO | None:
+    """A regular file below ``folder``, not larger than a bundle, reached without following any link; or None."""
     opened: list[int] = []
     try:
         opened.append(os.open(folder, _FOLDER))
         for name in path[:-1]:
             opened.append(os.open(name, _FOLDER, dir_fd=opened[-1]))
-        with open(os.open(path[-1], _FILE, dir_fd=opened[-1]), "rb") as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                return None
-            content = file.read(BUNDLE_BYTES_MAX + 1)
-            return content if len(content) <= BUNDLE_BYTES_MAX else None
+        file = open(os.open(path[-1], _FILE, dir_fd=opened[-1]), "rb", buffering=0)  # noqa: SIM115
+        found = os.fstat(file.fileno())
+        if stat.S_ISREG(found.st_mode) and found.st_size <= BUNDLE_BYTES_MAX:
+            return file
+        file.close()
+        return None
     except OSError:
         return None
     finally:
@@ -269,14 +343,16 @@ def read_beneath(folder: Path, path: list[str]) -> bytes | None:
 
 
 def disarmed(script: bytes) -> bytes:
-    """The script, its lines where they were, behind a statement that removes what gets around the policy."""
-    found = _USE_STRICT.match(script)
-    at = found.end() if found is not None else 0
-    return script[:at] + _DISARM + script[at:]
+    """The script, its lines where they were, behind a statement that removes what gets around the policy.
+
+    ``script`` may be the beginning of one.
+    """
+    is_strict = _USE_STRICT.match(script[:_DIRECTIVE_WITHIN_BYTES]) is not None
+    return (_STRICT if is_strict else b"") + _DISARM + script
 
 
 def with_bridge(document: bytes, bridge_path: str) -> bytes:
-    """The document with the bridge as its first script."""
-    found = _HEAD.match(document)
+    """The document, or the beginning of one, with the bridge as its first script."""
+    found = _HEAD.match(document[:_HEAD_WITHIN_BYTES])
     at = found.end() if found is not None else 0
     return document[:at] + f'<script src="{bridge_path}"></script>'.encode() + document[at:]

@@ -204,8 +204,10 @@ def remove_leftovers(home: Home) -> None:
         _remove(home.worker_sockets)
 
 
-def remove_tree_of_sockets(directory: Path) -> None:
-    """Remove ``directory`` and the sockets in it and in its subdirectories; nothing else is touched."""
+def remove_tree_of_sockets(directory: Path, levels: int = 2) -> None:
+    """Remove ``directory`` and the sockets in it and in its own folders; nothing else is touched. What a worker could
+    write to lies deeper, of any depth and size: it is for whoever starts workers to remove.
+    """
     try:
         entries = list(os.scandir(directory))
     except (FileNotFoundError, NotADirectoryError):
@@ -213,7 +215,8 @@ def remove_tree_of_sockets(directory: Path) -> None:
     for entry in entries:
         path = Path(entry.path)
         if entry.is_dir(follow_symlinks=False):
-            remove_tree_of_sockets(path)
+            if levels > 1:
+                remove_tree_of_sockets(path, levels - 1)
         elif stat.S_ISSOCK(entry.stat(follow_symlinks=False).st_mode):
             _remove(path)
     with contextlib.suppress(OSError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -21,9 +22,20 @@ STOPPED = (
 )
 
 
+LINE_ENDS = {"cr": "\r", "ls": "\u2028", "ps": "\u2029"}  # all that end a comment in JavaScript, but for the usual one
+FIRST_OF_ALL = """//{end}globalThis.kept = globalThis.RTCPeerConnection;
+"use strict";
+parent.postMessage({{ nested: [typeof RTCPeerConnection, typeof kept] }}, "*");
+"""
+
+
 @pytest.fixture(scope="module")
-def prying(lineup: LineUp) -> LineUp:
-    done = lineup.cli("apps", "add", str(PRYING))
+def prying(lineup: LineUp, tmp_path_factory: pytest.TempPathFactory) -> LineUp:
+    bundle = tmp_path_factory.mktemp("bundles") / PRYING.name
+    shutil.copytree(PRYING, bundle)
+    for name, end in LINE_ENDS.items():  # made here: editors and Git like to change such lines
+        (bundle / "surface" / f"nested-{name}.js").write_bytes(FIRST_OF_ALL.format(end=end).encode())
+    done = lineup.cli("apps", "add", str(bundle))
     assert done.returncode == 0, done.stderr
     return lineup
 
@@ -80,6 +92,16 @@ def test_every_attack_of_a_surface_is_stopped(victim: Person, lineup: LineUp, aw
 def test_a_frame_inside_a_surface_gets_no_further(victim: Person, lineup: LineUp, away: Elsewhere) -> None:
     """Its own scripts run there at most without what gets around the policy."""
     answer = victim.surface().evaluate("nestedRealm()")
+    assert answer.startswith("blocked") or answer == "open: undefined,undefined"
+    assert_unmoved(victim, lineup, away)
+
+
+@pytest.mark.parametrize("end", LINE_ENDS)
+def test_nothing_of_a_script_runs_before_the_network_is_taken_away(
+    end: str, victim: Person, lineup: LineUp, away: Elsewhere
+) -> None:
+    """What looks like a comment before a directive may be code; in a frame of its own it is the first that runs."""
+    answer = victim.surface().evaluate("(script) => nestedRealm(script)", f"nested-{end}.js")
     assert answer.startswith("blocked") or answer == "open: undefined,undefined"
     assert_unmoved(victim, lineup, away)
 

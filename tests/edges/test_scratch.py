@@ -73,3 +73,13 @@ def test_what_is_not_there_or_no_folder_is_left_alone(tmp_path: Path) -> None:
     remove_tree(tmp_path / "file")
     remove_tree(tmp_path / "link")
     assert sorted(os.listdir(tmp_path)) == ["file", "link"]
+
+
+def test_many_folders_with_many_files(tmp_path: Path) -> None:
+    root = tmp_path / "t"
+    for number in range(30):
+        (root / f"d{number}" / "in it").mkdir(parents=True)
+        for file in range(30):
+            (root / f"d{number}" / str(file)).touch()
+    remove_tree(root)
+    assert os.listdir(tmp_path) == []

@@ -6,6 +6,7 @@ import asyncio
 import errno
 import os
 import tempfile
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ import psutil
 import pytest
 
 from lineup_protocol.codec import decode_message, encode_message
-from lineup_supervisor.edges import sandbox, zmtp
+from lineup_supervisor.edges import sandbox, scratch, zmtp
 from lineup_supervisor.edges.gate import GateLimits
 from lineup_supervisor.edges.logs import LogDirectory
 from lineup_supervisor.edges.spawner import Spawner
@@ -385,3 +386,38 @@ async def test_grandchildren_in_a_sandbox_die_with_it(bench: Callable[..., Bench
     await until(lambda: bool(seen.ends))
     assert [process.pid for process in inside if process.is_running()] == []
     assert seen.ends[0][:2] == ("hung", "no pong")
+
+
+LITTER = PRELUDE + "for n in range(50): open(os.path.join(os.environ['TMPDIR'], str(n)), 'w').close()\n"
+
+
+async def test_what_a_worker_leaves_in_its_tmp_holds_up_neither_its_end_nor_a_start(
+    bench: Callable[..., Bench], home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At S2 nothing bounds how many files that are; removing them may take minutes."""
+    may_remove, at_work = threading.Event(), threading.Event()
+    remove_tree = scratch.remove_tree
+
+    def slow(root: Path) -> None:
+        at_work.set()
+        assert may_remove.wait(60)
+        remove_tree(root)
+
+    monkeypatch.setattr(scratch, "remove_tree", slow)
+    try:
+        first = bench()
+        seen = first.start(LITTER, "S2")
+        await until(lambda: bool(seen.ends))
+        await until(at_work.is_set)
+        assert os.listdir(home / "run" / "w") == []
+        left = [path for path in (home / "run").glob("w-*/t/*") if path.is_file()]
+        assert len(left) == 50
+
+        (home / "run" / "w" / "0badcafe" / "t" / "x").mkdir(parents=True)  # as of a run that was killed
+        again = bench()
+        assert os.listdir(home / "run" / "w") == []
+        seen = again.start(ECHO, "S2")
+        await until(lambda: seen.messages == [b"hello"])
+    finally:
+        may_remove.set()
+    await until(lambda: os.listdir(home / "run") == ["w"])

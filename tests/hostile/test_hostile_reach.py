@@ -97,7 +97,8 @@ async def test_the_runtimes_own_socket_through_zeromq(on_confined: Stage) -> Non
 DENIED = """
     ptrace process_vm_readv process_vm_writev process_madvise kcmp pidfd_open pidfd_getfd pidfd_send_signal
     keyctl add_key io_uring_setup bpf perf_event_open userfaultfd mount init_module open_by_handle_at memfd_secret
-    unshare setns execve execveat memfd_create clone setpriority sched_setaffinity prlimit64 setuid sethostname
+    unshare setns execve execveat memfd_create clone setpriority sched_setaffinity sched_setscheduler prlimit64
+    setuid sethostname
 """
 DENIED_ASKED = {"ioctl TIOCSTI", "ioctl TIOCLINUX", "prctl PR_SET_PDEATHSIG", "prctl PR_SET_DUMPABLE"}
 

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lineup_hostshell.surface_server import LOADS_PER_TAB_MAX, disarmed, with_bridge
+from lineup_hostshell import surface_server
+from lineup_hostshell.surface_server import (
+    BURST_BYTES,
+    BYTES_PER_S,
+    LOADS_PER_TAB_MAX,
+    PIECE_BYTES,
+    Load,
+    disarmed,
+    with_bridge,
+)
 from lineup_protocol.errors import LineUpError
 
 
@@ -45,26 +56,57 @@ async def test_every_script_of_a_load_begins_by_giving_up_webrtc(workspace: Any,
     assert body.endswith(b"})()")
 
 
+async def test_a_large_file_comes_whole_and_so_often_as_a_load_may(
+    workspace: Any, fetch: Any, bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = b"'use strict';" + bytes(range(48, 58)) * (PIECE_BYTES // 4)
+    (bundle / "surface" / "big.js").write_bytes(script)
+    monkeypatch.setattr(surface_server, "BYTES_PER_S", 0)
+    page = await workspace.enter()
+    load = (await page.ask("surface.load", surface_id="f-1"))["detail"]
+    sizes = set()
+    for _ in range(BURST_BYTES // (len(script) + 1024)):
+        status, headers, body = await fetch(f"/s/{load['load_id']}/surface/big.js", port=workspace.surface_port)
+        assert status == 200
+        assert body == disarmed(script)
+        sizes.add((int(headers["content-length"]), len(body)))
+    assert len(sizes) == 1
+    status, _, body = await fetch(f"/s/{load['load_id']}/surface/big.js", port=workspace.surface_port)
+    assert (status, b"rate_limited" in body) == (429, True)
+    other = (await page.ask("surface.load", surface_id="f-1"))["detail"]
+    assert (await fetch(f"/s/{other['load_id']}/surface/big.js", port=workspace.surface_port))[0] == 200
+
+
+def test_a_loads_credit_comes_back_with_time(tmp_path: Path) -> None:
+    load = Load("l", "n", "f-1", tmp_path, "index.html", None, lambda load: None, _credited_at=100.0)
+    assert load.takes(BURST_BYTES, 100.0)
+    assert not load.takes(1, 100.0), "a request counts, whatever it asks for"
+    assert load.takes(BYTES_PER_S, 101.0)
+    assert not load.takes(BURST_BYTES + 1, 1_000.0)
+
+
 @pytest.mark.parametrize(
-    ("script", "before"),
+    ("script", "is_strict"),
     [
-        ("main()", ""),
-        ("'use strict';main()", "'use strict';"),
-        ('/* a */ // b\n /* c\n */"use strict" ;\nmain()', '/* a */ // b\n /* c\n */"use strict" ;'),
-        ('/* "use strict"; */main()', ""),
-        ("'use strict'+1;main()", ""),
-        ("/* never closed 'use strict';", ""),
+        ("main()", False),
+        ("'use strict';main()", True),
+        ("\ufeff'use strict';main()", True),
+        ('/* a */ // b\n /* c\n */"use strict" ;\nmain()', True),
+        ('/* "use strict"; */main()', False),
+        ("'use strict'+1;main()", False),
+        ("/* never closed 'use strict';", False),
         # A comment ends where JavaScript says that a line does: what stands behind it is code.
-        ('//\rmain();\n"use strict";', ""),
-        ('// \u2028main();\n"use strict";', ""),
-        ('// \u2029main();\n"use strict";', ""),
-        ('// a \u2014 b\r\n// c\u2028"use strict";main()', '// a \u2014 b\r\n// c\u2028"use strict";'),
+        ('//\rmain();\n"use strict";', False),
+        ('// \u2028main();\n"use strict";', False),
+        ('// \u2029main();\n"use strict";', False),
+        ('// a \u2014 b\r\n// c\u2028"use strict";main()', True),
     ],
 )
-def test_a_scripts_strictness_stays_as_it_is(script: str, before: str) -> None:
-    made = disarmed(script.encode()).decode()
-    assert made.startswith(before + "for(const n of[")
-    assert made.replace(disarmed(b"").decode(), "") == script
+def test_a_scripts_strictness_stays_as_it_is(script: str, is_strict: bool) -> None:
+    """And nothing of it stands before the statement, nor is any line of it another one."""
+    statement = disarmed(b"")
+    assert b"\n" not in statement
+    assert disarmed(script.encode()) == (b'"use strict";' if is_strict else b"") + statement + script.encode()
 
 
 async def test_a_load_ends_with_unload(workspace: Any, fetch: Any, bundle: Path) -> None:
@@ -161,8 +203,35 @@ def test_the_bridge_is_the_first_script_of_any_document(document: str, expected:
     assert with_bridge(document.encode(), "b.js").decode() == expected
 
 
-def test_a_hostile_document_does_not_take_long() -> None:
-    disarmed(b"/* */" * 200_000 + b"main()")
-    disarmed(b"/*" * 200_000)
-    with_bridge(b"<!--" * 500_000, "b.js")
-    with_bridge(b"<!-- -->" * 200_000 + b"<html", "b.js")
+LARGE = 8 << 20
+
+
+@pytest.mark.parametrize(
+    "script",
+    [b"/*" + b"x" * LARGE, b"//" + b"x" * LARGE, b"//\n" * (LARGE // 3), b"/* */" * (LARGE // 5), b" " * LARGE],
+    ids=lambda script: repr(script[:6]),
+)
+def test_a_hostile_script_does_not_take_long(script: bytes) -> None:
+    assert seconds_of(lambda: disarmed(script)) < MOMENT_S
+
+
+@pytest.mark.parametrize(
+    "document",
+    [b"<!--" * (LARGE // 4), b"<!-- -->" * (LARGE // 8), b"<!doctype " + b"x" * LARGE, b"<html " + b"x" * LARGE],
+    ids=lambda document: repr(document[:8]),
+)
+def test_a_hostile_document_does_not_take_long(document: bytes) -> None:
+    assert seconds_of(lambda: with_bridge(document, "b.js")) < MOMENT_S
+
+
+MOMENT_S = 0.05  # of the processor's time; a walk through all of it takes longer
+
+
+def seconds_of(action: Callable[[], object]) -> float:
+    """The least of some, so that one copy on a busy machine does not count."""
+    taken = []
+    for _ in range(3):
+        began = time.thread_time()
+        action()
+        taken.append(time.thread_time() - began)
+    return min(taken)

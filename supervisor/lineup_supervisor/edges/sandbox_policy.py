@@ -210,11 +210,13 @@ DENIED_FCNTLS = {
 DOMAINS = 46  # of sockets, that Linux has numbers for
 SOCKET_TYPES = 16
 
-# libzmq sets its threads to the policy that they have; to another one no thread may be set.
+# libzmq sets its threads, as they begin, to the policy that they have; to another one no thread may be set. Numbers of
+# threads are not told apart from other programs', so the seal takes the call away (``SEALED``).
 SCHED_OTHER = 0
 
-# The second filter, once the link is up and before the app is loaded: no new sockets at all, nor what the kernel counts
-# for all of the person's programs together. ``sendmsg`` can carry descriptors, and so many of them may be under way;
+# The second filter, once the link is up and before the app is loaded: no new sockets at all, no change of how a program
+# is scheduled (on S2 those of the person have numbers there, too), nor what the kernel counts for all of the person's
+# programs together. ``sendmsg`` can carry descriptors, and so many of them may be under way;
 # of epoll only what the link has already goes on (``EPOLL_NUMBERS``), and loops of an app poll.
 SEALED: tuple[str, ...] = (
     "socket",
@@ -226,6 +228,7 @@ SEALED: tuple[str, ...] = (
     "sendmmsg",
     "epoll_create",
     "epoll_create1",
+    "sched_setscheduler",
 )
 # Denied by the seal too, but for the one call each that ends it: the listener is handed over, the last filter loaded.
 # What is let through must have exactly this value as that argument (counted from 0); the last filter denies it as well.

@@ -7,12 +7,14 @@ Laws:
     * Every ``start_worker`` ends in exactly one ``on_exited``; ``on_started`` and every ``on_message`` come before it.
     * Callbacks come from the loop, never from inside a call of the daemon.
     * Once its link is up, what a worker prints cannot pass for a failure of the sandbox or the Runtime.
-    * When ``on_exited`` is called, process, socket, pipes and scratch directory are gone.
+    * When ``on_exited`` is called, process, socket and pipes are gone, and its scratch directory is out of the way:
+      what a worker has left in it is removed beside the loop, or at the next start.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import functools
 import os
@@ -29,7 +31,7 @@ from lineup_supervisor.edges.cgroup import Cgroups, Scope
 from lineup_supervisor.edges.denials import Denials
 from lineup_supervisor.edges.gate import Gate, GateLimits
 from lineup_supervisor.edges.logs import APP_LINES_PER_S, Capture, LogDirectory
-from lineup_supervisor.edges.scratch import remove_tree
+from lineup_supervisor.edges.scratch import Remover
 from lineup_supervisor.edges.spawner import Exit, Process, Spawner
 from lineup_supervisor.edges.upkeep import told
 from lineup_supervisor.edges.usage import Watch
@@ -37,6 +39,7 @@ from lineup_supervisor.edges.usage import Watch
 CONNECT_S = 15.0  # from the start to a working link; a loaded machine starts an interpreter in a second or two
 # As bubblewrap and the worker word them: what the machine has no more of just now says nothing against the level.
 _SHORTAGES = tuple(map(os.strerror, (errno.EAGAIN, errno.ENOMEM, errno.ENOSPC, errno.EMFILE, errno.ENFILE)))
+_ASIDE = "w-"  # how the names in ``run`` begin of what is only to be removed
 DISCONNECT_GRACE_S = 1.0  # a worker that ends by itself loses its link a moment before its process is gone
 
 OnStarted = Callable[[int, str], None]
@@ -301,7 +304,7 @@ class WorkerProcess:
         ends: list[Callable[[], None]] = [capture.finish for capture in self._captures]
         ends += [part.close for part in (self._gate, self._denials, self._watch, self._scope) if part is not None]
         if self._place is not None:
-            ends.append(functools.partial(remove_tree, self._place))
+            ends.append(functools.partial(self._host.clear_place, self._place))
         for end_part in ends:
             with told("clearing up after a worker"):  # whose end must be reported, whatever of it could not be removed
                 end_part()
@@ -318,14 +321,34 @@ class WorkerHost:
         self.entry = entry
         self.workers: set[WorkerProcess] = set()
         self._places = settings.run_dir / "w"
-        remove_tree(self._places)  # of a run before this one; its workers died with it
+        self._remover = Remover()
+        if self._places.is_dir() and not self._places.is_symlink():
+            self._put_aside(self._places)  # of a run before this one; its workers died with it
         self._places.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for leftover in settings.run_dir.glob(f"{_ASIDE}*"):
+            self._remover.remove(leftover)
 
     def new_place(self) -> Path:
         """A private directory of one incarnation, with a name short enough for a socket below it."""
         place = self._places / secrets.token_hex(4)
         place.mkdir(mode=0o700)
         return place
+
+    def clear_place(self, place: Path) -> None:
+        """Empty folders at once; what a worker has left in them, which may be any number of files, beside the loop."""
+        for folder in (place / "g", place / "t", place):
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+        if place.exists():
+            self._remover.remove(self._put_aside(place))
+
+    def _put_aside(self, folder: Path) -> Path:
+        aside = self.settings.run_dir / f"{_ASIDE}{secrets.token_hex(8)}"
+        try:
+            folder.rename(aside)
+        except OSError:
+            return folder  # then from where it is
+        return aside
 
     def start_worker(
         self,

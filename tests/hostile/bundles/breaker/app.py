@@ -72,6 +72,7 @@ async def processes(call: ToolCall, sdk: SDK) -> dict[str, Any]:
         found[f"{who}: kcmp"] = attempt(lambda pid=pid: kernel("kcmp", os.getpid(), pid, 0, 0, 0))
         found[f"{who}: limits"] = attempt(lambda pid=pid: resource.prlimit(pid, resource.RLIMIT_NOFILE, (8, 8)))
         found[f"{who}: priority"] = attempt(lambda pid=pid: os.setpriority(os.PRIO_PROCESS, pid, 19))
+        found[f"{who}: class"] = attempt(lambda pid=pid: os.sched_setscheduler(pid, os.SCHED_OTHER, os.sched_param(0)))
         found[f"{who}: affinity"] = attempt(lambda pid=pid: os.sched_setaffinity(pid, {0}))
         for file in ("environ", "mem", "maps", "fd", "root", "cwd", "cmdline"):
             found[f"{who}: /proc {file}"] = attempt(lambda pid=pid, file=file: look(f"/proc/{pid}/{file}"))

@@ -156,8 +156,8 @@ const ATTACKS = {
 };
 
 /** A frame inside the surface, with the surface's own script in it: what its realm offers. */
-const nestedRealm = () =>
-  nested({ srcdoc: `<script src="${new URL("nested.js", document.baseURI).href}"></script>` });
+const nestedRealm = (script = "nested.js") =>
+  nested({ srcdoc: `<script src="${new URL(script, document.baseURI).href}"></script>` });
 
 async function attack(name, places) {
   await new Promise((resolve) => setTimeout(resolve)); // what a debugger evaluates is freer than what a page does
