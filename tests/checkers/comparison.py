@@ -129,6 +129,7 @@ def _typed(history: History, at: int) -> tuple[dict[str, list[Row | None]], dict
     later one.
     """
     drafts: dict[str, list[Row | None]] = {}
+    taken: set[str] = set()
     answers: dict[str, Row] = {}
     actions: dict[str, Row] = {}
     for entry in history.host.entries:
@@ -137,14 +138,15 @@ def _typed(history: History, at: int) -> tuple[dict[str, list[Row | None]], dict
         if entry.what == "action":
             args = entry.data["args"]
             actions[entry.data["action_id"]] = entry.data
-            if entry.data["name"] == "interaction.draft":
+            if entry.data["name"] == "interaction.draft" and entry.data["action_id"] not in taken:
                 drafts.setdefault(args["interaction_id"], [None]).append(args["draft"])
         elif entry.what == "reply" and entry.data["accepted"]:
             action = actions[entry.data["action_id"]]
             id_ = action["args"].get("interaction_id", "")
             if action["name"] == "interaction.answer":
                 answers[id_] = entry.data["detail"]["result"]
-            elif action["name"] == "interaction.draft":
+            elif action["name"] == "interaction.draft" and entry.data["action_id"] not in taken:
+                taken.add(entry.data["action_id"])  # sent again it changes nothing
                 typed, draft = drafts[id_], action["args"]["draft"]
                 del typed[: typed.index(draft) if draft in typed else 0]
     return drafts, answers

@@ -106,10 +106,10 @@ def caught_by(name: str, *, seeds: int, steps: int) -> tuple[str, int] | None:
     return found and (found[0][0], found[1])
 
 
-def all_that_catch(name: str, *, seeds: int, steps: int) -> tuple[list[str], int] | None:
-    """Every checker that speaks at the first seed at which one does."""
+def all_that_catch(name: str, *, seeds: int, steps: int, first: int = 0) -> tuple[list[str], int] | None:
+    """Every checker that speaks at the first seed, from ``first`` on, at which one does."""
     with applied(name):
-        for seed in range(seeds):
+        for seed in range(first, first + seeds):
             checkers = [fault.checker for fault in run(seed, steps).faults if fault.checker not in _OWN]
             if checkers:
                 return list(dict.fromkeys(checkers)), seed

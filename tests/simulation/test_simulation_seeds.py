@@ -70,7 +70,7 @@ def test_everything_comes_to_rest_after_the_worst() -> None:
         inbox_bytes_max=3_000,
     )
     with small_files(), small_inboxes(worst):
-        for seed in range(8):
+        for seed in range(10):
             world = World(seed, mix=replace(worst))
             for index in range(400):
                 world.step(index)
