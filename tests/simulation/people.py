@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from simulation.world import World
 
 Row = dict[str, Any]
+PATIENCE_ROUNDS = 30  # quiet seconds for what a person has gone back to
 
 
 class Person:
@@ -42,6 +43,7 @@ class Person:
         self._told_by = "nothing yet"  # the action that said so last; empty when it was refused
         self.disabled: set[str] = set()
         self._looked_at: set[str] = set()  # while the run comes to rest
+        self._patience = PATIENCE_ROUNDS
         self.operator_calls: list[str] = []
         self.replies: dict[str, Row] = {}
         self._asked: dict[str, str] = {}  # reply_to → action_id or query name
@@ -311,12 +313,24 @@ class Person:
             self._looked_at.add(row["instance_id"])
             self.do("instance.front", instance_id=row["instance_id"])
         if left:
+            self._patience = PATIENCE_ROUNDS
             return True
+        if unstarted := [row["instance_id"] for row in self.live() if self._is_looked_at_in_vain(row)]:
+            if self._patience:
+                self._patience -= 1
+                self.world.pass_time(1_000)
+                return True
+            stale = [f"{id_} is in the foreground and was never started" for id_ in unstarted]
+            self.world.history.stale += [words for words in stale if words not in self.world.history.stale]
         rest = [row for row in self.conversations.values() if row["conversation_id"] not in stays]
         away = [row for row in rest if row["focus"][-1:] != [row["chat_instance_id"]]]
         for row in away:
             self.do("conversation.home", conversation_id=row["conversation_id"])
         return bool(rows or away)
+
+    def _is_looked_at_in_vain(self, row: Row) -> bool:
+        """The person has gone back to it, and its code has not begun to run yet."""
+        return row["instance_id"] in self._looked_at and row["state"] == "foreground" and row["incarnation"] == 0
 
     def _was_left_unstarted(self, row: Row) -> bool:
         """A MiniApp that the person has left before it ran, and has not gone back to yet."""
