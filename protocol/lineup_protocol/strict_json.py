@@ -10,12 +10,9 @@ import math
 import re
 from typing import NoReturn
 
-import msgspec
-
 from lineup_protocol import limits
 from lineup_protocol.errors import LineUpError
 from lineup_protocol.pointers import Flaw, find_flaw, is_unicode, keep_duplicates, pointer
-from lineup_protocol.shapes import has_bytes
 
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 _LONG_DIGITS = re.compile(r"[0-9]{16}")
@@ -27,7 +24,6 @@ _NO_BRACKETS = bytes(octet for octet in range(256) if octet not in b"[{]}")
 _FLOAT_IN_TEXT = re.compile(r"[:,\[]-?[0-9]+[.eE]")
 
 
-_BYTES_MARK = re.compile(rb"[\xc4-\xc6]")  # how bytes begin in msgpack, or an octet of something else
 _SAME = frozenset((str, int, bool, type(None)))  # no float is in them
 
 
@@ -102,20 +98,6 @@ def copy_json(value: object, path: str = "") -> object:
         for segment in reversed(fault.outward):
             place = pointer(place, segment)
         raise _invalid(place or "/", fault.rule) from None
-
-
-def copy_decoded(value: object, path: str = "") -> object:
-    """``copy_json`` for what a decoder of this protocol has read, made by C codecs: it is only looked for bytes, which
-    some messages may have somewhere.
-
-    Raises:
-        LineUpError: ``message_invalid`` as ``copy_json``.
-    """
-    packed = msgspec.msgpack.encode(value)
-    if _BYTES_MARK.search(packed) and has_bytes(value):
-        return copy_json(value, path)
-    copied: object = msgspec.msgpack.decode(packed)
-    return copied
 
 
 class _NoValue(Exception):
@@ -258,10 +240,10 @@ def _check_measure(text: str, nodes_max: int | None, depth_max: int) -> None:
     if nodes_max is not None and text.count('"') - text.count('\\"') > 2 * nodes_max:
         raise _too_much(nodes_max)
     bare = _STRINGS.sub('""', text.replace("\\\\", "").replace('\\"', ""))  # in pairs from the left, as they are read
-    if nodes_max is not None and is_much and _values_most(bare) > nodes_max:
-        raise _too_much(nodes_max)
     if is_deep and _is_deeper(bare, depth_max):
         raise _invalid("/", f"is nested deeper than {depth_max}")
+    if nodes_max is not None and is_much and _values_most(bare) > nodes_max:
+        raise _too_much(nodes_max)
 
 
 def _is_deeper(bare: str, depth_max: int) -> bool:

@@ -14,7 +14,7 @@ from lineup_protocol import codec
 from lineup_protocol.codec import CAPS, canonical_json, decode, encode
 from lineup_protocol.errors import LineUpError
 from lineup_protocol.limits import AGENT_FRAME_BYTES_MAX
-from lineup_protocol.strict_json import copy_decoded, copy_json
+from lineup_protocol.strict_json import copy_json
 
 FROM_RUNTIME = CAPS["worker", True]
 
@@ -168,27 +168,6 @@ def test_a_copy_is_equal_and_shares_no_container(value: object) -> None:
         assert copy is not value
         value.clear()
         assert copy_json(copy) == copy
-
-
-@given(json_values)
-def test_the_quick_copy_is_the_copy(value: object) -> None:
-    copy = copy_decoded(value)
-    assert repr(copy) == repr(copy_json(value)), "numbers keep their kinds, members their order"
-    if isinstance(value, list | dict):
-        assert copy is not value
-        value.clear()
-        assert copy_json(copy) == copy
-
-
-@pytest.mark.parametrize(
-    ("value", "path"),
-    [(b"x", "/x"), ({"a": b"x"}, "/x/a"), ({"a": [b""]}, "/x/a/0"), ([[], {"b": [1, "\u0100", b"y"]}], "/x/1/b/2")],
-)
-def test_bytes_are_all_that_the_quick_copy_looks_for(value: object, path: str) -> None:
-    with pytest.raises(LineUpError) as refused:
-        copy_decoded(value, "/x")
-    assert isinstance(refused.value.detail, dict)
-    assert refused.value.detail["path"] == path
 
 
 @pytest.mark.parametrize(

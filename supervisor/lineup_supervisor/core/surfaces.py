@@ -13,11 +13,11 @@ import msgspec
 from lineup_protocol import limits
 from lineup_protocol.errors import LineUpError
 from lineup_protocol.shapes import shape
-from lineup_protocol.strict_json import copy_decoded
 from lineup_protocol.times import to_rfc3339
 from lineup_supervisor.core import inbox, instances, merge_patch, quotas, retention
 from lineup_supervisor.core.audit import audit, digest
 from lineup_supervisor.core.ctx import Ctx
+from lineup_supervisor.core.decoded import copy_decoded
 from lineup_supervisor.core.schema import (
     BUNDLES,
     INSTANCES,
