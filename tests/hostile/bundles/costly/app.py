@@ -81,9 +81,9 @@ async def emptied(call: ToolCall, sdk: SDK) -> Callable[[], Message]:
 
 
 async def touched_in_many(call: ToolCall, sdk: SDK) -> Callable[[], Message]:
-    """A member in every row of a full state."""
+    """A member in each of as many rows of a full state as one patch may change."""
     surface_id = await full(sdk)
-    a, b = ({f"{n:x}": [0] for n in range(*some, 60)} for some in ((0, 60_000), (60_000, 105_000)))
+    a, b = ({f"{n:x}": [0] for n in range(*some, 60)} for some in ((0, 60_000), (60_000, 72_000)))
     return lambda: ("surface.update", {"surface_id": surface_id, "patch": {"a": a, "b": b}})
 
 
