@@ -211,7 +211,7 @@ SURFACE_PART_LEVELS_MAX = 8
 SURFACE_PARTS_MAX = 3_072
 """rows in which the states of one instance's surfaces are kept; full ones of an ordinary shape take a thousand"""
 
-SURFACE_PARTS_PER_PATCH_MAX = 256
+SURFACE_PARTS_PER_PATCH_MAX = 160
 """of them in which one patch changes something; each is read and written, and everybody else waits meanwhile"""
 
 SURFACE_EVENT_NAME_LENGTH_MAX = 128

@@ -17,7 +17,7 @@ const PACE_MS = 80; // about twelve patches a second: smooth to look at from ano
 const RETRY_MS = [100, 250, 500, 1000, 2000, 4000] as const;
 const CONFLICTS_MAX = 5; // then without the guard: a person's work must get through on the busiest board
 const BATCH_CHARS_MAX = 200_000; // a patch may have 512 KiB; characters outside ASCII take up to three bytes
-const BATCH_ELEMENTS_MAX = 200; // a patch may have 16,384 values and change 256 parts of a state
+const BATCH_ELEMENTS_MAX = 150; // a patch may have 16,384 values and change 160 parts of a state
 
 /** Refusals that no retry changes. */
 const HOPELESS = new Set([

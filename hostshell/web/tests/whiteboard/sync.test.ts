@@ -222,7 +222,7 @@ describe("Sync", () => {
     await page.settle();
     expect(bench.state.elements).toEqual({});
     for (const { patch } of page.sent)
-      expect(Object.keys(patch.elements as JsonObject).length).toBeLessThanOrEqual(200);
+      expect(Object.keys(patch.elements as JsonObject).length).toBeLessThanOrEqual(150);
   });
 
   it("says everything at once when its page goes away, and what comes of it is whole", async () => {

@@ -83,7 +83,7 @@ async def emptied(call: ToolCall, sdk: SDK) -> Callable[[], Message]:
 async def touched_in_many(call: ToolCall, sdk: SDK) -> Callable[[], Message]:
     """A member in each of as many rows of a full state as one patch may change."""
     surface_id = await full(sdk)
-    a, b = ({f"{n:x}": [0] for n in range(*some, 60)} for some in ((0, 60_000), (60_000, 72_000)))
+    a, b = ({f"{n:x}": [0] for n in range(*some, 60)} for some in ((0, 45_000), (60_000, 61_000)))
     return lambda: ("surface.update", {"surface_id": surface_id, "patch": {"a": a, "b": b}})
 
 
@@ -95,7 +95,7 @@ async def scattered(call: ToolCall, sdk: SDK) -> Callable[[], Message]:
     def message() -> Message:
         number = next(numbers)
         forms = (number, 1.0 * number, 0.5 * number, 1e30 * number)
-        spread = {f"{n:x}": forms[n // 8 % 4] for n in range(number % 8, 60_000, 8)}
+        spread = {f"{n:x}": forms[n // 4 % 4] for n in range(number % 4, 28_000, 4)}
         return "surface.update", {"surface_id": surface_id, "patch": {"a": spread}}
 
     return message
